@@ -1,0 +1,2 @@
+//! The appliance.
+fn main() {}
