@@ -1,6 +1,6 @@
 //! What the cache did for a request, in the words of RFC 9211.
 
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use http::HeaderValue;
 
@@ -83,10 +83,10 @@ impl Served {
             Outcome::Error => "tidegate; detail=error",
         });
         if let Some(ttl) = self.ttl {
-            text.push_str(&format!("; ttl={ttl}"));
+            let _ = write!(text, "; ttl={ttl}");
         }
         if let Some(detail) = self.detail {
-            text.push_str(&format!("; detail={detail}"));
+            let _ = write!(text, "; detail={detail}");
         }
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("tidegate"))
     }
