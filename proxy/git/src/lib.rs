@@ -1,1 +1,2 @@
 //! Room: git.
+pub mod pack;
