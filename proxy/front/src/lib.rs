@@ -34,6 +34,7 @@ pub use limits::Limits;
 pub use listen::{Listen, ListenList, PemSource, Tls, TlsFiles};
 pub use listener::{ListenError, Listener, Serving};
 pub use metrics::Metrics;
+pub use panic::caught;
 pub use tls::{TlsError, TlsIdentity};
 
 /// The whole front as one service: reported, its panics caught, dispatched.

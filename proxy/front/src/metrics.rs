@@ -47,16 +47,16 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds the metrics to a registry.
+    /// Adds the metrics to a registry (which adds the `tidegate_` prefix).
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("tidegate_requests", "Requests answered", self.requests.clone());
+        registry.register("requests", "Requests answered", self.requests.clone());
         registry.register(
-            "tidegate_request_seconds",
+            "request_seconds",
             "Time from a request's head to the end of its answer",
             self.seconds.clone(),
         );
         registry.register(
-            "tidegate_plaintext_credentials",
+            "plaintext_credentials",
             "Requests with a credential over plain HTTP from another machine",
             self.plaintext.clone(),
         );

@@ -11,7 +11,7 @@ use crate::ask::ask;
 
 /// Turns a panic of `inner` into a 500. A panic of its body is caught where
 /// the body is counted, and cuts the connection.
-pub(crate) fn caught(inner: RoomService) -> RoomService {
+pub fn caught(inner: RoomService) -> RoomService {
     RoomService::new(service_fn(move |request: Request<Body>| {
         let inner = inner.clone();
         async move {

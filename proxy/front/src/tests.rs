@@ -55,7 +55,7 @@ impl Front {
     }
 
     fn scrape(&self) -> String {
-        let mut registry = Registry::default();
+        let mut registry = Registry::with_prefix("tidegate");
         self.metrics.register(&mut registry);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
