@@ -1,2 +1,46 @@
-//! Room: git.
+//! The git room: smart HTTP in protocol v0, v1 and v2, served from mirrors
+//! that are kept in step with their upstream, without a git binary.
+//!
+//! [`Git`] is the room; [`Git::mount`] is how the front attaches it. Pushes
+//! are passed through. Dumb HTTP and LFS are other rooms'.
+
+mod account;
+mod advertise;
+mod config;
+mod deliver;
+mod endpoint;
+mod error;
+mod fetch;
+mod fill;
+mod flight;
+mod git;
+mod inspect;
+mod intake;
+mod keep;
+mod list;
+mod live;
+mod mirror;
+#[doc(hidden)]
+pub mod negotiate;
+#[doc(hidden)]
 pub mod pack;
+mod prepare;
+mod push;
+mod receive;
+#[doc(hidden)]
+pub mod refs;
+mod refresh;
+mod rescue;
+mod respond;
+mod responses;
+mod service;
+mod speak;
+mod translate;
+mod update;
+mod want;
+#[doc(hidden)]
+pub mod wire;
+
+pub use config::{Depth, GitConfig, Revalidate};
+pub use git::{Git, Parts};
+pub use inspect::Operator;

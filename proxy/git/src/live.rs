@@ -1,0 +1,449 @@
+//! What is known of one repository while it is in use: its mirror, what was
+//! seen of its refs and when, how its upstream speaks.
+//!
+//! Readers take a [`View`] and keep it to the end of their request; nothing
+//! here is held locked while anyone waits.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use gix_hash::ObjectId;
+use tidegate_name::Repository;
+use tidegate_upstream::Client;
+use tokio::time::Instant;
+
+use crate::{
+    mirror::{Mirror, Snapshot},
+    pack::Reach,
+    refs::{RefTable, is_eager},
+    speak::{Dialect, Scope, Speaker},
+    wire::protocol::Version,
+};
+
+/// An unknown want is not asked for again this soon.
+const REMEMBER_UNKNOWN: Duration = Duration::from_secs(5);
+/// Unknown wants asked per repository and minute.
+const ASKS_A_MINUTE: usize = 10;
+/// After a sick answer, or one that takes longer than five seconds, nobody
+/// waits for the upstream for so long.
+const REMEMBER_AWAY: Duration = Duration::from_secs(10);
+
+/// A look that would remove most refs is believed after this long.
+const CONFIRM_AFTER: Duration = Duration::from_secs(10);
+
+/// What a look means for what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The upstream has what we serve.
+    Unchanged,
+    /// Refs moved; objects have to be fetched before they are served.
+    Changed,
+    /// There is no mirror yet: the refs as seen are served.
+    Cold,
+    /// Too many refs are gone to believe it at once.
+    Suspect,
+}
+
+/// The refs and objects one request is answered from.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) refs: Arc<RefTable>,
+    /// `None` while no mirror is there yet: objects come from the upstream.
+    pub(crate) snapshot: Option<Arc<Snapshot>>,
+    /// How long ago the upstream was seen to have these refs; `None` after a
+    /// restart.
+    pub(crate) age: Option<Duration>,
+}
+
+/// A snapshot, and what is known of what its roots reach.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) reach: Arc<Reach>,
+}
+
+/// One repository in use.
+pub(crate) struct Live {
+    pub(crate) repository: Repository,
+    pub(crate) client: Arc<Client>,
+    /// Set once there is a mirror on disk.
+    pub(crate) mirror: ArcSwapOption<Mirror>,
+    /// Held while a generation is put together and published.
+    pub(crate) publishing: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+struct State {
+    dialect: Option<Dialect>,
+    foreign: Option<&'static str>,
+    /// The last spelling the upstream accepted.
+    spelled: Repository,
+    /// What the last look saw; ahead of the mirror while a fetch runs.
+    observed: Option<Arc<RefTable>>,
+    /// The last table that was published as far as it could be had.
+    settled: Option<Arc<RefTable>>,
+    /// A look that would remove most refs, until another one confirms it.
+    suspect: Option<Instant>,
+    seen: Ages,
+    /// When the upstream was last seen to have the refs we serve.
+    confirmed: Ages,
+    last_look: Option<Instant>,
+    last_read: Instant,
+    last_list: Option<Instant>,
+    away_until: Option<Instant>,
+    unknown: VecDeque<(ObjectId, Instant)>,
+    asks: VecDeque<Instant>,
+    advertised: Option<(Arc<RefTable>, Version, Bytes)>,
+    kept: bool,
+    /// Whether objects were asked for, so that a mirror is worth having.
+    wanted: bool,
+    reach: Option<(u64, Arc<Reach>)>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Ages {
+    eager: Option<Instant>,
+    listed: Option<Instant>,
+}
+
+impl Ages {
+    fn of(&self, scope: Scope) -> Option<Instant> {
+        match scope {
+            Scope::Eager => self.eager,
+            // A whole list is as old as its older half.
+            Scope::All => self.eager.min(self.listed),
+        }
+    }
+
+    fn set(&mut self, scope: Scope, at: Instant) {
+        self.eager = Some(at);
+        if scope == Scope::All {
+            self.listed = Some(at);
+        }
+    }
+}
+
+impl Live {
+    pub(crate) fn new(
+        repository: Repository,
+        spelled: Repository,
+        client: Arc<Client>,
+        mirror: Option<Arc<Mirror>>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            repository,
+            client,
+            mirror: ArcSwapOption::new(mirror),
+            publishing: tokio::sync::Mutex::new(()),
+            state: Mutex::new(State {
+                dialect: None,
+                foreign: None,
+                spelled,
+                observed: None,
+                settled: None,
+                suspect: None,
+                seen: Ages::default(),
+                confirmed: Ages::default(),
+                last_look: None,
+                last_read: now,
+                last_list: None,
+                away_until: None,
+                unknown: VecDeque::new(),
+                asks: VecDeque::new(),
+                advertised: None,
+                kept: false,
+                wanted: false,
+                reach: None,
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A speaker that asks for the repository the way `spelled` has it.
+    pub(crate) fn speaker(&self, spelled: &Repository) -> Speaker {
+        Speaker::new(Arc::clone(&self.client), spelled.path())
+    }
+
+    pub(crate) fn spelled(&self) -> Repository {
+        self.state().spelled.clone()
+    }
+
+    pub(crate) fn accepted_spelling(&self, spelled: &Repository) {
+        let mut state = self.state();
+        if state.spelled != *spelled {
+            state.spelled = spelled.clone();
+            // Another spelling may have been redirected elsewhere.
+            state.dialect = None;
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.mirror.load().as_ref().and_then(|mirror| mirror.snapshot())
+    }
+
+    /// The snapshot objects are served from; `None` before there is a mirror.
+    pub(crate) fn held(&self) -> Option<Held> {
+        let snapshot = self.snapshot()?;
+        let mut state = self.state();
+        let reach = match &state.reach {
+            Some((generation, reach)) if *generation == snapshot.generation => Arc::clone(reach),
+            _ => Arc::default(),
+        };
+        state.reach = Some((snapshot.generation, Arc::clone(&reach)));
+        Some(Held { snapshot, reach })
+    }
+
+    /// Wants that are kept on demand stay for a day after they were read.
+    pub(crate) fn roots_read(&self, held: &Held, wants: &[ObjectId]) {
+        if held.snapshot.roots.is_empty() {
+            return;
+        }
+        let Some(mirror) = self.mirror.load_full() else { return };
+        for root in held.snapshot.roots.iter().filter(|root| wants.contains(&root.oid)) {
+            mirror.root_read(root.oid, SystemTime::now());
+        }
+    }
+
+    /// Objects were asked for: a mirror is worth its fetch.
+    pub(crate) fn want_mirror(&self) {
+        self.state().wanted = true;
+    }
+
+    /// Whether a mirror should be there and isn't.
+    pub(crate) fn lacks_mirror(&self) -> bool {
+        self.state().wanted && self.snapshot().is_none()
+    }
+
+    /// What a request is answered from now; `None` if nothing was ever seen.
+    pub(crate) fn view(&self, scope: Scope) -> Option<View> {
+        let snapshot = self.snapshot();
+        let state = self.state();
+        match snapshot {
+            Some(snapshot) => Some(View {
+                refs: Arc::clone(&snapshot.refs),
+                age: state.confirmed.of(scope).map(|at| at.elapsed()),
+                snapshot: Some(snapshot),
+            }),
+            None => {
+                let refs = state.observed.clone()?;
+                let age = state.seen.of(scope).map(|at| at.elapsed());
+                Some(View { refs, snapshot: None, age })
+            }
+        }
+    }
+
+    /// What the last look saw, if it is ahead of what is served.
+    pub(crate) fn observed(&self) -> Option<Arc<RefTable>> {
+        self.state().observed.clone()
+    }
+
+    /// A look that began at `started` found `refs`. Tells whether what is
+    /// served differs from the upstream now.
+    ///
+    /// A look that began before the last one that counted changes nothing. One
+    /// that would remove every ref, or most of many, counts only when another
+    /// one at least ten seconds later says the same.
+    pub(crate) fn saw(&self, refs: RefTable, scope: Scope, started: Instant) -> Sight {
+        let snapshot = self.snapshot();
+        let mut state = self.state();
+        if state.seen.eager.is_some_and(|seen| started < seen) {
+            return Sight::Unchanged;
+        }
+        let before =
+            state.observed.clone().or_else(|| snapshot.as_ref().map(|snapshot| Arc::clone(&snapshot.refs)));
+        if before.as_ref().is_some_and(|before| is_suspect(before, &refs)) {
+            let since = *state.suspect.get_or_insert(started);
+            if started - since < CONFIRM_AFTER {
+                return Sight::Suspect;
+            }
+        }
+        state.suspect = None;
+        let table = match (scope, &before) {
+            (Scope::Eager, Some(before)) => before.merge_listed(&refs),
+            _ => refs,
+        };
+        let table = match before {
+            Some(before) if *before == table => before,
+            _ => Arc::new(table),
+        };
+        let settled = state.settled.as_ref().is_some_and(|settled| *settled == table);
+        let served = snapshot.as_ref().is_some_and(|snapshot| snapshot.refs == table);
+        state.observed = Some(table);
+        state.seen.set(scope, started);
+        state.away_until = None;
+        if settled || served {
+            state.confirmed.set(scope, started);
+            return Sight::Unchanged;
+        }
+        if snapshot.is_some() { Sight::Changed } else { Sight::Cold }
+    }
+
+    /// Whether this table was published already, as far as it could be had.
+    pub(crate) fn is_settled(&self, table: &Arc<RefTable>) -> bool {
+        let served = self.snapshot().is_some_and(|snapshot| snapshot.refs == *table);
+        served || self.state().settled.as_ref().is_some_and(|settled| settled == table)
+    }
+
+    /// What is served now is what `table` has, as far as it could be had.
+    pub(crate) fn published(&self, table: &Arc<RefTable>) {
+        let mut state = self.state();
+        state.unknown.clear();
+        state.settled = Some(Arc::clone(table));
+        if state.observed.as_ref().is_some_and(|observed| Arc::ptr_eq(observed, table)) {
+            state.confirmed = state.seen;
+        }
+    }
+
+    pub(crate) fn dialect(&self) -> Option<Dialect> {
+        self.state().dialect.clone()
+    }
+
+    pub(crate) fn learned(&self, dialect: Dialect) {
+        let mut state = self.state();
+        state.dialect = Some(dialect);
+        state.foreign = None;
+    }
+
+    /// Why the repository is passed through whole, if it is.
+    pub(crate) fn foreign(&self) -> Option<&'static str> {
+        self.state().foreign
+    }
+
+    pub(crate) fn is_foreign(&self, why: &'static str) {
+        self.state().foreign = Some(why);
+    }
+
+    /// Whether looking at the upstream lately led nowhere.
+    pub(crate) fn is_away(&self) -> bool {
+        self.state().away_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(crate) fn went_away(&self) {
+        self.state().away_until = Some(Instant::now() + REMEMBER_AWAY);
+    }
+
+    /// Refs may have moved: the next reader asks the upstream first.
+    pub(crate) fn expire(&self) {
+        let mut state = self.state();
+        state.confirmed = Ages::default();
+        state.seen = Ages::default();
+        state.unknown.clear();
+    }
+
+    /// A client read refs or objects.
+    pub(crate) fn read(&self, scope: Scope) {
+        let mut state = self.state();
+        state.last_read = Instant::now();
+        if scope == Scope::All {
+            state.last_list = Some(state.last_read);
+        }
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        self.state().last_read.elapsed()
+    }
+
+    /// What the next look in the background should cover: everything, while
+    /// clients that list everything are about and the list is old enough.
+    pub(crate) fn due_scope(&self, refresh_every: Duration) -> Scope {
+        let state = self.state();
+        let listed = state.last_list.is_some_and(|at| at.elapsed() < refresh_every * 10);
+        let old = state.seen.listed.is_none_or(|at| at.elapsed() >= refresh_every * 5);
+        if listed && old { Scope::All } else { Scope::Eager }
+    }
+
+    pub(crate) fn last_look(&self) -> Option<Instant> {
+        self.state().last_look
+    }
+
+    pub(crate) fn looking(&self, now: Instant) {
+        self.state().last_look = Some(now);
+    }
+
+    /// Whether an unknown object was asked for a moment ago, in vain.
+    pub(crate) fn is_unknown(&self, oid: &ObjectId) -> bool {
+        let now = Instant::now();
+        self.state().unknown.iter().any(|(known, at)| known == oid && now - *at < REMEMBER_UNKNOWN)
+    }
+
+    pub(crate) fn remember_unknown(&self, oid: ObjectId) {
+        let now = Instant::now();
+        let mut state = self.state();
+        state.unknown.retain(|(_, at)| now - *at < REMEMBER_UNKNOWN);
+        if state.unknown.len() >= 256 {
+            state.unknown.pop_front();
+        }
+        state.unknown.push_back((oid, now));
+    }
+
+    /// Takes one of the asks for unknown objects that are allowed per minute.
+    pub(crate) fn may_ask(&self) -> bool {
+        let now = Instant::now();
+        let mut state = self.state();
+        state.asks.retain(|at| now - *at < Duration::from_secs(60));
+        let may = state.asks.len() < ASKS_A_MINUTE;
+        if may {
+            state.asks.push_back(now);
+        }
+        may
+    }
+
+    /// The encoded v0 or v1 advertisement of these refs; encoded once.
+    pub(crate) fn advertisement(
+        &self,
+        refs: &Arc<RefTable>,
+        version: Version,
+        encode: impl FnOnce() -> Vec<u8>,
+    ) -> Bytes {
+        let kept = self.state().advertised.clone();
+        if let Some((of, as_version, bytes)) = kept
+            && Arc::ptr_eq(&of, refs)
+            && as_version == version
+        {
+            return bytes;
+        }
+        let bytes = Bytes::from(encode());
+        self.state().advertised = Some((Arc::clone(refs), version, bytes.clone()));
+        bytes
+    }
+
+    /// Whether this call is the one that should start the background refresh.
+    pub(crate) fn start_keeping(&self) -> bool {
+        !std::mem::replace(&mut self.state().kept, true)
+    }
+
+    pub(crate) fn stop_keeping(&self) {
+        self.state().kept = false;
+    }
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Live({})", self.repository)
+    }
+}
+
+/// Whether the new list of branches and tags would remove all of them, or more
+/// than half of more than twenty.
+fn is_suspect(before: &RefTable, after: &RefTable) -> bool {
+    let eager = |table: &RefTable| table.refs().iter().filter(|entry| is_eager(&entry.name)).count();
+    let had = eager(before);
+    if had == 0 {
+        return false;
+    }
+    let keeps = before
+        .refs()
+        .iter()
+        .filter(|entry| is_eager(&entry.name) && after.get(&entry.name).is_some())
+        .count();
+    keeps == 0 || (had > 20 && keeps * 2 < had)
+}

@@ -1,0 +1,226 @@
+//! Looking at the upstream, and bringing a mirror to what was seen.
+//!
+//! A look made with a caller's credential is both its verdict and the refresh.
+//! Looks are collapsed by (repository, caller, scope), updates by repository;
+//! both run as tasks of their own and survive their waiters.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use tidegate_cache::{Asked, Freshness, Lifetime, RefreshResult, Refusal};
+use tidegate_http::{Identity, Outcome};
+use tidegate_upstream::Priority;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    config::Revalidate,
+    error::{Error, Sick},
+    git::Git,
+    live::{Live, Sight, View},
+    speak::{OnBehalf, Scope, Seen, Unseen},
+};
+
+/// A reader waits this long for the upstream before it is served stale refs.
+const ASK_FIRST: Duration = Duration::from_secs(5);
+/// A reader who can't be served otherwise waits this long.
+const ASK_COLD: Duration = Duration::from_secs(60);
+/// A reader waits this long for moved refs to be fetched.
+const UPDATE_FIRST: Duration = Duration::from_secs(10);
+
+/// On whose behalf the upstream is looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub(crate) asked: Asked,
+    pub(crate) identity: Identity,
+    /// Whether the owner of the credential is asking, or it was borrowed.
+    pub(crate) by_owner: bool,
+    pub(crate) priority: Priority,
+    /// Where the owner asks from.
+    pub(crate) from: Option<IpAddr>,
+    /// Whether the answer is a verdict on `asked`. Not so for the configured
+    /// credential: it refreshes, it proves nobody.
+    pub(crate) proves: bool,
+}
+
+/// How a look ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Looked {
+    /// The upstream answered with its refs.
+    Accepted(Sight),
+    /// It refused the credential.
+    Denied(Refusal),
+    /// It gave no usable answer.
+    Sick(Sick),
+    /// The repository is passed through.
+    Foreign,
+}
+
+impl Git {
+    /// Looks at the upstream's refs, or joins an equal look under way.
+    pub(crate) async fn look(self: &Arc<Self>, live: &Arc<Live>, who: Who, scope: Scope) -> Looked {
+        let key = (who.asked.clone(), who.proves, scope);
+        let (git, live) = (Arc::clone(self), Arc::clone(live));
+        let (looked, _) = self.looks.run(key, move || look_now(git, live, who, scope)).await;
+        looked.unwrap_or_else(|| Looked::Sick(Sick::new("looking at it failed; the log says why")))
+    }
+
+    /// The same without waiting.
+    pub(crate) fn look_behind(self: &Arc<Self>, live: &Arc<Live>, who: Who, scope: Scope) {
+        let key = (who.asked.clone(), who.proves, scope);
+        let (git, live) = (Arc::clone(self), Arc::clone(live));
+        self.looks.start(key, move || look_now(git, live, who, scope));
+    }
+
+    /// The refs a reader is answered from: fresh ones at once, old ones after
+    /// asking the upstream, stale ones if it is away. `since` is when the
+    /// request came in: what was seen after it counts as asked for it.
+    pub(crate) async fn fresh(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        who: &Who,
+        scope: Scope,
+        since: Instant,
+    ) -> Result<(View, Outcome), Error> {
+        live.read(scope);
+        let lifetime = self.lifetime();
+        let view = live.view(scope);
+        if let Some(view) = &view {
+            let asked_for_this = view.age.is_some_and(|age| age <= since.elapsed());
+            if asked_for_this {
+                let outcome = if view.snapshot.is_some() { Outcome::Revalidated } else { Outcome::Miss };
+                return Ok((view.clone(), outcome));
+            }
+            if self.config.revalidate == Revalidate::Stale {
+                match lifetime.judge(view.age) {
+                    Freshness::Fresh => return Ok((view.clone(), Outcome::Hit)),
+                    Freshness::Stale => {
+                        self.look_behind(live, who.clone(), scope);
+                        return Ok((view.clone(), Outcome::Stale));
+                    }
+                    Freshness::Expired => {}
+                }
+            }
+            if live.is_away() && self.may_serve_stale(view) {
+                self.look_behind(live, who.clone(), scope);
+                return Ok((view.clone(), Outcome::Stale));
+            }
+        }
+        self.ask_first(live, who, scope, view).await
+    }
+
+    async fn ask_first(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        who: &Who,
+        scope: Scope,
+        view: Option<View>,
+    ) -> Result<(View, Outcome), Error> {
+        let patience = if view.is_some() { ASK_FIRST } else { ASK_COLD };
+        let looked = timeout(patience, self.look(live, who.clone(), scope)).await;
+        let sick = match looked {
+            Ok(Looked::Accepted(sight)) => {
+                let changed = sight == Sight::Changed;
+                if changed {
+                    // Moved refs are served once their objects are here.
+                    let _ = timeout(UPDATE_FIRST, self.update(live, &who.behalf())).await;
+                }
+                if let Some(view) = live.view(scope) {
+                    let outcome =
+                        if changed || view.snapshot.is_none() { Outcome::Miss } else { Outcome::Revalidated };
+                    return Ok((view, outcome));
+                }
+                Sick::new("it has shown no refs yet")
+            }
+            Ok(Looked::Denied(refusal)) if who.proves => {
+                return Err(Error::Refused { upstream: live.client.name().clone(), refusal });
+            }
+            Ok(Looked::Denied(_)) => Sick::new("it refused the configured credential"),
+            Ok(Looked::Foreign) => Sick::new("it changed what it serves; ask again"),
+            Ok(Looked::Sick(sick)) => sick,
+            Err(_) => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
+        };
+        match view.filter(|view| self.may_serve_stale(view)) {
+            Some(view) => Ok((view, Outcome::Stale)),
+            None => Err(Error::Away { upstream: live.client.name().clone(), sick }),
+        }
+    }
+
+    /// Whether refs of this age may be served while the upstream is away; an
+    /// unknown age counts from the start of the process.
+    pub(crate) fn may_serve_stale(&self, view: &View) -> bool {
+        self.lifetime().may_outlive_upstream(view.age.unwrap_or_else(|| self.started.elapsed()))
+    }
+
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        Lifetime::of_interval(self.config.refresh_every, self.config.stale_if_error)
+    }
+}
+
+impl Who {
+    pub(crate) fn behalf(&self) -> OnBehalf {
+        OnBehalf { identity: self.identity.clone(), priority: self.priority }
+    }
+}
+
+async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Looked {
+    let started = Instant::now();
+    live.looking(started);
+    let _renewal = who.proves.then(|| git.access.renewing(&who.asked));
+    let speaker = live.speaker(&who.asked.spelled);
+    let known = live.dialect();
+    let behalf = who.behalf();
+    let look = speaker.look(&behalf, scope, known.as_ref());
+    tokio::pin!(look);
+    let answer = tokio::select! {
+        answer = &mut look => answer,
+        () = sleep(ASK_FIRST) => {
+            // Whoever can be served without it no longer waits.
+            live.went_away();
+            look.await
+        }
+    };
+    match answer {
+        Ok(seen) => accepted(&git, &live, &who, seen, started),
+        Err(Unseen::Denied(refusal)) => {
+            if who.proves {
+                git.access.refuse(&who.asked, refusal.clone(), who.from);
+            }
+            git.metrics.refreshed("git", RefreshResult::Denied);
+            Looked::Denied(refusal)
+        }
+        Err(Unseen::Sick(sick)) => {
+            live.went_away();
+            let result = if sick.limited { RefreshResult::Deferred } else { RefreshResult::Error };
+            git.metrics.refreshed("git", result);
+            tracing::warn!(repository = %live.repository, why = %sick.why, "the upstream gave no refs");
+            Looked::Sick(sick)
+        }
+        Err(Unseen::Foreign(why)) => {
+            tracing::info!(repository = %live.repository, why, "passing the repository through");
+            git.remember(&live).is_foreign(why);
+            Looked::Foreign
+        }
+    }
+}
+
+fn accepted(git: &Arc<Git>, live: &Arc<Live>, who: &Who, seen: Seen, started: Instant) -> Looked {
+    let live = &git.remember(live);
+    live.learned(seen.dialect);
+    if who.proves {
+        git.access.accept(&who.asked, &who.identity, who.by_owner);
+        live.accepted_spelling(&who.asked.spelled);
+    }
+    let sight = live.saw(seen.refs, seen.scope, started);
+    let result = match sight {
+        Sight::Changed => {
+            git.update_behind(live, &who.behalf());
+            RefreshResult::Changed
+        }
+        Sight::Suspect => {
+            tracing::warn!(repository = %live.repository, "most refs are gone upstream; looking again before believing it");
+            RefreshResult::Error
+        }
+        Sight::Unchanged | Sight::Cold => RefreshResult::Unchanged,
+    };
+    git.metrics.refreshed("git", result);
+    Looked::Accepted(sight)
+}

@@ -1,0 +1,201 @@
+//! Brings a mirror to what was seen upstream: one fetch for all that moved,
+//! verified and published as the next generation.
+
+use std::{sync::Arc, time::SystemTime};
+
+use gix_hash::ObjectId;
+use tidegate_name::Algorithm;
+use tidegate_store::{Begin, Finished};
+
+use crate::{
+    error::{Error, Sick},
+    git::Git,
+    live::Live,
+    mirror::{Published, Snapshot, Update},
+    receive::receive,
+    refs::RefTable,
+    speak::{Dialect, FetchError, OnBehalf, Speaker, Unseen},
+    wire::fetch::FetchRequest,
+};
+
+/// How many of our tips the upstream is told of. One round is all there is, so
+/// that a fetch is one request.
+const MOST_HAVES: usize = 256;
+/// Superseded tips kept per repository.
+const MOST_SUPERSEDED: usize = 1_000;
+/// The biggest pack that is taken in.
+pub(crate) const MOST_PACK_BYTES: u64 = 16 << 30;
+
+/// How an update ended.
+pub(crate) type Updated = Result<(), Error>;
+
+impl Git {
+    /// Fetches what the last look saw and the mirror lacks, and publishes it;
+    /// or joins the update under way.
+    pub(crate) async fn update(self: &Arc<Self>, live: &Arc<Live>, behalf: &OnBehalf) -> Updated {
+        let (git, live, behalf) = (Arc::clone(self), Arc::clone(live), behalf.clone());
+        let key = live.repository.clone();
+        let (updated, _) = self.updates.run(key, move || update_now(git, live, behalf)).await;
+        updated.unwrap_or_else(|| Err(Error::internal("an update panicked")))
+    }
+
+    /// The same without waiting.
+    pub(crate) fn update_behind(self: &Arc<Self>, live: &Arc<Live>, behalf: &OnBehalf) {
+        let (git, live, behalf) = (Arc::clone(self), Arc::clone(live), behalf.clone());
+        self.updates.start(live.repository.clone(), move || update_now(git, live, behalf));
+    }
+
+    /// With whose credential objects are fetched: the configured one, else the
+    /// one that a caller proved itself with.
+    pub(crate) fn fetcher(&self, live: &Live, behalf: &OnBehalf) -> OnBehalf {
+        OnBehalf {
+            identity: live.client.credential().unwrap_or_else(|| behalf.identity.clone()),
+            priority: behalf.priority,
+        }
+    }
+
+    /// Fetches `wants` into a spool file; `None` if nothing is wanted.
+    pub(crate) async fn fetch_pack(
+        &self,
+        speaker: &Speaker,
+        behalf: &OnBehalf,
+        dialect: &Dialect,
+        request: &FetchRequest,
+    ) -> Result<Finished, Error> {
+        let body =
+            speaker.fetch(behalf, dialect, request).await.map_err(|error| not_fetched(speaker, error))?;
+        let parser = dialect.parser(request);
+        let begin = Begin { algorithm: Algorithm::Sha256, withhold: 0, max: MOST_PACK_BYTES };
+        let (writer, _growing) = self.store.begin(&begin).map_err(Error::internal)?;
+        receive(body, parser, writer, |_| {}).await
+    }
+
+    /// Publishes a table of refs and the pack that completes it. Without a
+    /// table the refs stay as they are and the pack brings `roots`.
+    pub(crate) async fn publish(
+        self: &Arc<Self>,
+        live: &Live,
+        table: Option<&Arc<RefTable>>,
+        pack: Option<Finished>,
+        roots: Vec<ObjectId>,
+    ) -> Result<Published, Error> {
+        let pack = match pack {
+            None => None,
+            Some(Finished::Kept(entry)) => Some(entry),
+            Some(Finished::Unkept { .. }) => {
+                return Err(Error::internal("the disk is full; the mirror stays as it is"));
+            }
+        };
+        let _one_at_a_time = live.publishing.lock().await;
+        let refs = match (table, live.snapshot()) {
+            (Some(table), _) => Arc::clone(table),
+            (None, Some(snapshot)) => Arc::clone(&snapshot.refs),
+            (None, None) => return Err(Error::internal("nothing to add roots to")),
+        };
+        let mirror = match live.mirror.load_full() {
+            Some(mirror) => mirror,
+            None => self.registry.open(&live.repository, SystemTime::now()).map_err(Error::internal)?,
+        };
+        let update = Update {
+            refs: RefTable::clone(&refs),
+            pack: pack.as_ref().map(tidegate_store::Entry::path),
+            roots,
+            shallow: Vec::new(),
+            unshallow: Vec::new(),
+            now: SystemTime::now(),
+            keep_superseded: self.config.keep_superseded,
+            keep_max: MOST_SUPERSEDED,
+        };
+        let repository = live.repository.clone();
+        let (published, mirror) = tokio::task::spawn_blocking(move || {
+            // The entry is held until its pack is part of the mirror.
+            let _pack = pack;
+            (mirror.publish(&update), mirror)
+        })
+        .await
+        .map_err(Error::internal)?;
+        let published = published.map_err(Error::internal)?;
+        live.mirror.store(Some(mirror));
+        if let Some(table) = table {
+            live.published(table);
+        }
+        self.account(&live.repository);
+        for unfetched in &published.unfetched {
+            tracing::warn!(%repository, name = %String::from_utf8_lossy(&unfetched.name), oid = %unfetched.oid,
+                "the upstream did not send what this ref points at; it stays as it was");
+        }
+        if published.changed {
+            tracing::info!(%repository, generation = published.snapshot.generation, "published");
+        }
+        Ok(published)
+    }
+}
+
+async fn update_now(git: Arc<Git>, live: Arc<Live>, behalf: OnBehalf) -> Updated {
+    // The upstream may move on while its last state is fetched.
+    for _ in 0..3 {
+        let Some(table) = live.observed() else { return Ok(()) };
+        if live.is_settled(&table) {
+            return Ok(());
+        }
+        let snapshot = live.snapshot();
+        let wants = lacking(&table, snapshot.as_deref());
+        let pack = if wants.is_empty() {
+            None
+        } else {
+            let Some(dialect) = live.dialect() else { return Ok(()) };
+            let request = catch_up(wants, snapshot.as_deref());
+            let speaker = live.speaker(&live.spelled());
+            Some(git.fetch_pack(&speaker, &git.fetcher(&live, &behalf), &dialect, &request).await.inspect_err(|error| {
+                tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
+            })?)
+        };
+        git.publish(&live, Some(&table), pack, Vec::new()).await.inspect_err(|error| {
+            if let Error::Internal(why) = error {
+                tracing::error!(repository = %live.repository, %why, "an update was not published");
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Tips of branches and tags whose objects the mirror doesn't hold.
+fn lacking(table: &RefTable, snapshot: Option<&Snapshot>) -> Vec<ObjectId> {
+    let mut tips = table.eager_tips();
+    if let Some(snapshot) = snapshot {
+        tips.retain(|oid| !snapshot.packs.contains(oid));
+    }
+    tips
+}
+
+/// One request that brings `wants` in its first answer.
+pub(crate) fn catch_up(wants: Vec<ObjectId>, snapshot: Option<&Snapshot>) -> FetchRequest {
+    let mut haves = snapshot.map(|snapshot| snapshot.refs.eager_tips()).unwrap_or_default();
+    if let Some(snapshot) = snapshot {
+        // Newest first in a long list of old release tags: HEAD comes first
+        // anyway, and branches before tags.
+        haves.truncate(MOST_HAVES);
+        haves.retain(|oid| snapshot.packs.contains(oid));
+    }
+    FetchRequest {
+        wants,
+        thin_pack: !haves.is_empty(),
+        haves,
+        done: true,
+        ofs_delta: true,
+        include_tag: true,
+        no_progress: true,
+        ..FetchRequest::default()
+    }
+}
+
+/// A fetch that failed before its answer, as the reader of an error sees it.
+pub(crate) fn not_fetched(speaker: &Speaker, error: FetchError) -> Error {
+    let upstream = speaker.upstream().clone();
+    match error {
+        FetchError::Unseen(Unseen::Denied(refusal)) => Error::Refused { upstream, refusal },
+        FetchError::Unseen(Unseen::Sick(sick)) => Error::Away { upstream, sick },
+        FetchError::Unseen(Unseen::Foreign(why)) => Error::Away { upstream, sick: Sick::new(why) },
+        FetchError::Unsupported(what) => Error::BadFetch(what.to_string()),
+    }
+}
