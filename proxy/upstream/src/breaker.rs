@@ -39,10 +39,9 @@ impl Breaker {
     /// Whether a request would be let through now, or how long not.
     pub(crate) fn check(&self, now: Instant) -> Result<(), Duration> {
         match self.lock().open {
-            None => Ok(()),
             Some(open) if open.probing => Err(open.pause),
             Some(open) if now < open.until => Err(open.until - now),
-            Some(_) => Ok(()),
+            None | Some(_) => Ok(()),
         }
     }
 
@@ -93,12 +92,11 @@ impl Pass {
                 let pause = (open.pause * 2).min(LONGEST_PAUSE);
                 *open = Open { until: now + pause, pause, probing: false };
             }
-            // Requests that were under way when it opened change nothing.
-            Some(_) => {}
             None if too_many => {
                 state.open = Some(Open { until: now + FIRST_PAUSE, pause: FIRST_PAUSE, probing: false });
             }
-            None => {}
+            // Requests that were under way when it opened change nothing.
+            Some(_) | None => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri, header::CONTENT_LENGTH};
 use http_body::Body as _;
 use tidegate_http::{Body, Identity, stall_after};
 use tidegate_name::{Folding, Upstream};
@@ -83,6 +83,8 @@ impl Client {
     pub async fn send(&self, ask: Ask) -> Result<Response<Body>, Error> {
         let mut headers = ask.headers;
         headers::prepare(&mut headers);
+        // Made from the body, which is at hand.
+        headers.remove(CONTENT_LENGTH);
         headers::set_user_agent(&mut headers, &self.shared.user_agent, ask.kind.is_git());
         let payload = match ask.body {
             AskBody::Empty => Payload::Empty,
@@ -179,7 +181,7 @@ impl Client {
             // Its connection goes back to the pool before the next is asked for.
             drop(response);
             let next =
-                self.next_place(&trip, target, hop).map_err(|refused| self.refused(status, refused))?;
+                self.next_place(&trip, &target, hop).map_err(|refused| self.refused(status, refused))?;
             left_origin |= !locate::same_origin(&place.uri, &next.uri);
             place = next;
         }
@@ -198,8 +200,8 @@ impl Client {
     }
 
     /// Where a redirect leads, if it may be followed.
-    fn next_place(&self, trip: &Trip, target: Uri, hop: usize) -> Result<Place, Refused> {
-        let refuse = |reason| Refused { location: redirect::host_of(&target), reason };
+    fn next_place(&self, trip: &Trip, target: &Uri, hop: usize) -> Result<Place, Refused> {
+        let refuse = |reason| Refused { location: redirect::host_of(target), reason };
         if hop >= redirect::HOPS {
             return Err(refuse("it is one of too many in a row"));
         }
@@ -207,10 +209,10 @@ impl Client {
             return Err(refuse("the request's body can't be sent twice"));
         }
         let end = trip.must_end_with.as_deref().unwrap_or_default();
-        if !locate::path_and_query(&target).ends_with(end) {
+        if !locate::path_and_query(target).ends_with(end) {
             return Err(refuse("it leads to something else, perhaps a login page"));
         }
-        self.place(&target, trip.trust).ok_or_else(|| {
+        self.place(target, trip.trust).ok_or_else(|| {
             refuse(
                 "it is neither the same host nor an upstream; if that is right, list it under redirects_to",
             )

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     Client, Error, Kind, Priority,
+    body::watch,
     breaker::Pass,
     budget::{Permit, Refusal, Want},
     limits,
@@ -193,11 +194,9 @@ impl Client {
             if ended {
                 return body;
             }
-            body.map_frame(move |frame| {
+            watch(body, move || {
                 let _held = &permit;
-                frame
             })
-            .boxed_unsync()
         })
     }
 }

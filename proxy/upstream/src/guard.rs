@@ -57,14 +57,13 @@ fn reach_v6(address: Ipv6Addr) -> Reach {
     };
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Reach::Nowhere,
-        [0, 0, 0, 0, 0, 0, 0, 1] => Reach::Private,
-        // Mapped; compatible (retired) would be sent as IPv4 by some stacks.
+        // Mapped; NAT64 (RFC 6052); 6to4. Compatible ones (retired, and ::1 among
+        // them) would be sent as IPv4 by some stacks.
         [0, 0, 0, 0, 0, 0xffff | 0, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] // NAT64, RFC 6052
-        | [0x2002, high, low, ..] => embedded(high, low), // 6to4
-        [0x2001, 0..=0x1ff, ..] // protocol assignments, Teredo among them
-        | [0x2001, 0x0db8, ..]
-        | [0x3fff, 0..=0x0fff, ..] => Reach::Private, // documentation
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => embedded(high, low),
+        // Protocol assignments (Teredo) and documentation, inside of what is public.
+        [0x2001, 0..=0x1ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Reach::Private,
         [0x2000..=0x3fff, ..] => Reach::Public,
         // All else is not (yet) global unicast: ULA, link-local, site-local,
         // local NAT64, discard.

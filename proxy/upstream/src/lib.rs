@@ -6,6 +6,7 @@
 //! the uncached way through for what has no room of its own.
 
 mod ask;
+mod body;
 mod breaker;
 mod budget;
 mod client;

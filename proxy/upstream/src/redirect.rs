@@ -37,9 +37,8 @@ pub(crate) fn read(from: &Uri, method: &Method, status: StatusCode, headers: &He
     let Some(location) = headers.get(LOCATION) else {
         return refuse("nowhere", "it has no Location");
     };
-    let target = match location.to_str().ok().and_then(|text| resolve(from, text)) {
-        Some(target) => target,
-        None => return refuse("an unreadable place", "its Location is no http or https URL"),
+    let Some(target) = location.to_str().ok().and_then(|text| resolve(from, text)) else {
+        return refuse("an unreadable place", "its Location is no http or https URL");
     };
     let host = host_of(&target);
     let safe = matches!(*method, Method::GET | Method::HEAD);

@@ -11,7 +11,6 @@ use std::{
 };
 
 use http::{Extensions, Request, Response};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, Error as PoolError},
@@ -22,6 +21,7 @@ use tidegate_name::Upstream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    body::watch,
     connect::{ConnectError, Connector, Used, Way},
     error::{Cause, Error},
 };
@@ -127,12 +127,10 @@ impl Pace {
     /// Lets every part of `body` that is sent move the deadline.
     pub(crate) fn follow(&self, body: Body) -> Body {
         let pace = self.clone();
-        body.map_frame(move |frame| {
+        watch(body, move || {
             let elapsed = pace.start.elapsed().as_millis();
-            pace.last.store(u64::try_from(elapsed).unwrap_or(u64::MAX), Ordering::Relaxed);
-            frame
+            pace.last.store(u64::try_from(elapsed).unwrap_or(0), Ordering::Relaxed);
         })
-        .boxed_unsync()
     }
 
     async fn limit<T>(&self, answer: impl Future<Output = T>) -> Result<T, Duration> {
