@@ -12,6 +12,7 @@ pub mod egress;
 pub mod fixture;
 pub mod metrics;
 pub mod outcome;
+pub mod pack;
 pub mod pkt;
 pub mod ports;
 pub mod repository;

@@ -73,6 +73,13 @@ impl Outcome {
         self.note(&format!("{label}: held"), lines.join("\n"));
     }
 
+    /// Fails unless every noted client ended with 0: both doors failing alike proves nothing.
+    pub fn all_succeeded(&self) {
+        for (label, fact) in self.notes.iter().filter(|(label, _)| label.ends_with(": exit")) {
+            assert!(fact == "0", "{label} {fact} straight from the upstream: {:#?}", self.notes);
+        }
+    }
+
     /// Fails with the differing notes only.
     pub fn must_equal(&self, other: &Self, names: (&str, &str)) {
         let mut differences = Vec::new();

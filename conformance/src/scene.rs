@@ -1,9 +1,9 @@
 //! The same steps through two doors: straight to the upstream, and through a
 //! running tidegate in front of it.
 
-use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ pub struct Scene {
     pub upstream: Upstream,
     tidegate: Option<Tidegate>,
     work: TempDir,
-    turn: Cell<u32>,
+    turn: AtomicU32,
 }
 
 /// One way to the upstream's repositories.
@@ -44,7 +44,7 @@ impl Scene {
         let direct_only = std::env::var_os("TIDEGATE_DIRECT_ONLY").is_some();
         let tidegate = (!direct_only).then(|| configure(Setup::of(&upstream)).start());
         let work = tempfile::tempdir().expect("a folder to work in");
-        Self { upstream, tidegate, work, turn: Cell::new(0) }
+        Self { upstream, tidegate, work, turn: AtomicU32::new(0) }
     }
 
     /// The tidegate.
@@ -64,8 +64,7 @@ impl Scene {
 
     /// A new folder name under this scene's own temporary folder; nothing is there yet.
     pub fn folder(&self, name: &str) -> PathBuf {
-        self.turn.set(self.turn.get() + 1);
-        self.work.path().join(format!("{:03}-{name}", self.turn.get()))
+        self.work.path().join(format!("{:03}-{name}", self.next()))
     }
 
     /// Runs the steps through both doors and wants the same outcome; returns it.
@@ -89,8 +88,11 @@ impl Scene {
     }
 
     fn door(&self, name: &'static str, base: String) -> Door<'_> {
-        self.turn.set(self.turn.get() + 1);
-        Door { base, work: self.work.path(), name, turn: self.turn.get() }
+        Door { base, work: self.work.path(), name, turn: self.next() }
+    }
+
+    fn next(&self) -> u32 {
+        self.turn.fetch_add(1, Ordering::Relaxed)
     }
 }
 
