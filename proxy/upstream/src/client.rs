@@ -14,6 +14,8 @@ use http_body::Body as _;
 use tidegate_http::{Body, Identity, stall_after};
 use tidegate_name::{Folding, Upstream};
 
+use tokio::time::Instant;
+
 use crate::{
     Ask, AskBody, Error, Kind, Priority, Redirected, Trust,
     breaker::Breaker,
@@ -163,6 +165,7 @@ impl Client {
                 identity: if left_origin { &anonymous } else { &trip.identity },
                 outside: matches!(place.host, Host::Outside),
             };
+            let asked = Instant::now();
             let client = if let Host::Other(client) = &place.host { client } else { self };
             let mut response = client.exchange(&mut trip.message, &stop, trip.terms).await?;
             headers::strip_hop_by_hop(response.headers_mut());
@@ -182,7 +185,13 @@ impl Client {
             drop(response);
             let next =
                 self.next_place(&trip, &target, hop).map_err(|refused| self.refused(status, refused))?;
-            left_origin |= !locate::same_origin(&place.uri, &next.uri);
+            if !locate::same_origin(&place.uri, &next.uri) {
+                left_origin = true;
+                headers::keep_harmless(&mut trip.message.headers);
+            }
+            // One deadline for all hops together.
+            let left = trip.terms.first_byte.saturating_sub(asked.elapsed());
+            trip.terms.first_byte = left.max(Duration::from_secs(1));
             place = next;
         }
         Err(unsendable("it was redirected without end"))

@@ -111,7 +111,7 @@ impl Client {
         let own = self.transport.load_full();
         let transport = if stop.outside { &self.shared.outside } else { &*own };
         let (answer, permit) = self.attempt(transport, message, stop, (terms, permit)).await;
-        self.learn(&answer, stop, pass);
+        self.learn(&answer, stop, terms, pass);
         Ok(self.receive(answer?, permit))
     }
 
@@ -132,6 +132,10 @@ impl Client {
             Err(failure) => failure,
         };
         let error = |failure: Failure| failure.into_error(self.name.clone());
+        if pace.body_failed() {
+            let upstream = self.name.clone();
+            return (Err(Error::Unsendable { upstream, reason: "its body broke off" }), None);
+        }
         if !(failure.lost && terms.repeatable) {
             return (Err(error(failure)), None);
         }
@@ -150,7 +154,7 @@ impl Client {
 
     async fn permit(&self, identity: &Identity, terms: Terms) -> Result<Permit, Error> {
         let Terms { priority, relay, .. } = terms;
-        let patience = self.shared.deadlines.budget;
+        let patience = self.shared.deadlines.budget.min(terms.first_byte);
         self.budget.acquire(Want { identity, priority, relay, patience }).await.map_err(|refusal| {
             let upstream = self.name.clone();
             match refusal {
@@ -165,7 +169,13 @@ impl Client {
     }
 
     /// Takes note of health and limits.
-    fn learn(&self, answer: &Result<Response<Incoming>, Error>, stop: &Stop<'_>, pass: Option<Pass>) {
+    fn learn(
+        &self,
+        answer: &Result<Response<Incoming>, Error>,
+        stop: &Stop<'_>,
+        terms: Terms,
+        pass: Option<Pass>,
+    ) {
         let Some(pass) = pass else { return };
         match answer {
             Ok(response) => {
@@ -173,10 +183,13 @@ impl Client {
                 if let Some(pause) = limits::pause_asked(status, headers, SystemTime::now()) {
                     self.budget.report_limit(stop.identity, pause);
                 }
-                if status.is_server_error() {
-                    pass.sick(Instant::now());
-                } else {
-                    pass.well();
+                // A relay goes wherever a client likes: one page that is broken
+                // for good must not let it close the way for everyone.
+                let gateway = matches!(status.as_u16(), 502..=504);
+                match status.is_server_error() {
+                    true if gateway || !terms.relay => pass.sick(Instant::now()),
+                    true => drop(pass),
+                    false => pass.well(),
                 }
             }
             Err(error) if error.is_failure() => pass.sick(Instant::now()),

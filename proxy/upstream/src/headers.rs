@@ -4,8 +4,9 @@
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{
-        CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING,
-        UPGRADE, USER_AGENT,
+        ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+        EXPECT, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+        RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
     },
 };
 
@@ -38,6 +39,29 @@ pub(crate) fn prepare(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     headers.remove(HOST);
     headers.remove(EXPECT);
+}
+
+/// Keeps only what is known to hold no secret: for a redirect to another origin.
+/// Forges and registries take tokens in headers of their own names.
+pub(crate) fn keep_harmless(headers: &mut HeaderMap) {
+    const HARMLESS: [HeaderName; 12] = [
+        ACCEPT,
+        ACCEPT_ENCODING,
+        ACCEPT_LANGUAGE,
+        CONTENT_ENCODING,
+        CONTENT_LENGTH,
+        CONTENT_TYPE,
+        IF_MODIFIED_SINCE,
+        IF_NONE_MATCH,
+        IF_RANGE,
+        RANGE,
+        USER_AGENT,
+        HeaderName::from_static("git-protocol"),
+    ];
+    let named: Vec<HeaderName> = headers.keys().filter(|name| !HARMLESS.contains(name)).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
 }
 
 /// Sets our user agent where there is none, or where a git client must be seen

@@ -95,10 +95,10 @@ mod tests {
 
     const FROM: &str = "https://git.test/org/app/info/refs?service=x";
 
-    fn read_from(from: &str, method: Method, status: u16, location: &str) -> Next {
+    fn read_from(from: &str, method: &Method, status: u16, location: &str) -> Next {
         let mut headers = HeaderMap::new();
         headers.insert(LOCATION, location.parse().unwrap());
-        read(&from.parse().unwrap(), &method, StatusCode::from_u16(status).unwrap(), &headers)
+        read(&from.parse().unwrap(), method, StatusCode::from_u16(status).unwrap(), &headers)
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             ("?service=y", "https://git.test/org/app/info/refs?service=y"),
             ("other?u=http://x", "https://git.test/org/app/info/other?u=http://x"),
         ] {
-            let next = read_from(FROM, Method::GET, 302, location);
+            let next = read_from(FROM, &Method::GET, 302, location);
             assert_eq!(next, Next::Follow(target.parse().unwrap()), "{location}");
         }
     }
@@ -132,7 +132,7 @@ mod tests {
             "http://a b/",
             "mailto:x@y",
         ] {
-            let Next::Refuse(refused) = read_from(FROM, Method::GET, 302, location) else {
+            let Next::Refuse(refused) = read_from(FROM, &Method::GET, 302, location) else {
                 panic!("{location} was followed");
             };
             assert!(!refused.location.contains("secret"), "{refused:?}");
@@ -157,7 +157,7 @@ mod tests {
             (Method::PUT, 307, false),
             (Method::DELETE, 308, false),
         ] {
-            let next = read_from(FROM, method.clone(), status, "/a");
+            let next = read_from(FROM, &method, status, "/a");
             assert_eq!(matches!(next, Next::Follow(_)), follows, "{method} {status}");
         }
     }
@@ -165,13 +165,13 @@ mod tests {
     #[test]
     fn not_modified_and_every_other_status_are_answers() {
         for status in [200, 203, 304, 401, 404, 500] {
-            assert_eq!(read_from(FROM, Method::GET, status, "/a"), Next::Answer, "{status}");
+            assert_eq!(read_from(FROM, &Method::GET, status, "/a"), Next::Answer, "{status}");
         }
     }
 
     #[test]
     fn nothing_leads_from_https_to_http_and_a_secret_in_the_query_stays_unprinted() {
-        let Next::Refuse(refused) = read_from(FROM, Method::GET, 302, "http://git.test/login?token=secret")
+        let Next::Refuse(refused) = read_from(FROM, &Method::GET, 302, "http://git.test/login?token=secret")
         else {
             panic!("followed");
         };

@@ -5,12 +5,13 @@ use std::{
     net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use http::{Extensions, Request, Response};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, Error as PoolError},
@@ -67,6 +68,8 @@ pub(crate) struct Pace {
     /// Milliseconds from `start` to the last sign of life.
     last: Arc<AtomicU64>,
     after: Duration,
+    /// Whether the streamed body failed, which is its sender's fault.
+    body_failed: Arc<AtomicBool>,
 }
 
 impl Transport {
@@ -121,16 +124,26 @@ impl Transport {
 
 impl Pace {
     pub(crate) fn new(after: Duration) -> Self {
-        Self { start: Instant::now(), last: Arc::default(), after }
+        Self { start: Instant::now(), last: Arc::default(), after, body_failed: Arc::default() }
     }
 
     /// Lets every part of `body` that is sent move the deadline.
     pub(crate) fn follow(&self, body: Body) -> Body {
+        let failed = Arc::clone(&self.body_failed);
+        let body = body.map_err(move |error| {
+            failed.store(true, Ordering::Relaxed);
+            error
+        });
         let pace = self.clone();
-        watch(body, move || {
+        watch(body.boxed_unsync(), move || {
             let elapsed = pace.start.elapsed().as_millis();
             pace.last.store(u64::try_from(elapsed).unwrap_or(0), Ordering::Relaxed);
         })
+    }
+
+    /// Whether the body that is sent broke off by itself.
+    pub(crate) fn body_failed(&self) -> bool {
+        self.body_failed.load(Ordering::Relaxed)
     }
 
     async fn limit<T>(&self, answer: impl Future<Output = T>) -> Result<T, Duration> {

@@ -67,15 +67,11 @@ impl Fake {
                 let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
                 let tls = tls.clone();
                 tokio::spawn(async move {
-                    match tls {
-                        None => serve(stream, connection, seen, answer).await,
-                        Some(tls) => {
-                            let acceptor = tokio_rustls::TlsAcceptor::from(tls);
-                            if let Ok(stream) = acceptor.accept(stream).await {
-                                serve(stream, connection, seen, answer).await;
-                            }
-                        }
-                    }
+                    let Some(tls) = tls else { return serve(stream, connection, seen, answer).await };
+                    let Ok(stream) = tokio_rustls::TlsAcceptor::from(tls).accept(stream).await else {
+                        return;
+                    };
+                    serve(stream, connection, seen, answer).await;
                 });
             }
         });

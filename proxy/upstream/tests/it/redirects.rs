@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_http::Identity;
-use tidegate_upstream::{Ask, Error, Kind, Redirected, Trust, UpstreamConfig, Upstreams};
+use tidegate_upstream::{Ask, Error, Kind, Redirected, Settings, Trust, UpstreamConfig, Upstreams};
 
 use crate::fake::{Fake, ok, redirect, text};
 
@@ -55,10 +55,13 @@ async fn another_upstream_is_followed_without_the_credential() {
     let target = format!("{}/moved", other.url());
     let first = Fake::start(move |_| redirect(302, &target)).await;
     let configs = vec![first.config("first.test"), other.config("other.test")];
-    let upstreams = Upstreams::new(configs, Default::default()).unwrap();
+    let upstreams = Upstreams::new(configs, Settings::default()).unwrap();
     let client = upstreams.get(&"first.test".parse().unwrap()).unwrap();
     let mut ask = with_credential("/a");
-    ask.headers.insert("cookie", "o=s3cret".parse().unwrap());
+    for (name, value) in [("cookie", "o=s3cret"), ("private-token", "s3cret"), ("git-protocol", "version=2")]
+    {
+        ask.headers.insert(name, value.parse().unwrap());
+    }
     let response = client.send(ask).await.unwrap();
     let redirected = response.extensions().get::<Redirected>().unwrap();
     assert!(redirected.host_changed);
@@ -69,6 +72,7 @@ async fn another_upstream_is_followed_without_the_credential() {
     assert_eq!(first.seen()[0].header("cookie"), None);
     let seen = &other.seen()[0];
     assert_eq!((seen.header("authorization"), seen.header("cookie")), (None, None));
+    assert_eq!((seen.header("private-token"), seen.header("git-protocol")), (None, Some("version=2")));
 }
 
 #[tokio::test]

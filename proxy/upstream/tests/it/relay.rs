@@ -3,13 +3,16 @@
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use http::{Method, Request};
+use http::{Method, Request, Version};
 use tidegate_http::{Body, Identity, empty, full, stream};
-use tidegate_upstream::{Error, Kind};
+use tidegate_upstream::{Ask, Error, Kind};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::fake::{Fake, ok, redirect, status, text};
+use crate::{
+    fake::{Fake, ok, redirect, status, text},
+    tls::{Ca, config},
+};
 
 fn request(method: Method, path: &str, body: Body) -> Request<Body> {
     Request::builder().method(method).uri(path).body(body).unwrap()
@@ -106,7 +109,39 @@ async fn a_body_that_breaks_off_breaks_the_request_off() {
     let body = stream(futures_util::stream::iter(chunks));
     let request = request(Method::POST, "/a/git-receive-pack", body);
     let error = client.relay(request, &Identity::anonymous(), Kind::Push).await.unwrap_err();
-    assert!(matches!(error, Error::Broken { .. }), "{error:?}");
+    assert!(matches!(error, Error::Unsendable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn clients_that_break_off_do_not_close_the_way_for_others() {
+    let fake = Fake::start(|seen| status(if seen.uri == "/broken" { 500 } else { 200 })).await;
+    let (_upstreams, client) = fake.client();
+    let anonymous = Identity::anonymous();
+    for _ in 0..6 {
+        let chunks = [Ok(Bytes::from_static(b"half")), Err("the client is gone".into())];
+        let body = stream(futures_util::stream::iter(chunks));
+        let push = request(Method::POST, "/a/git-receive-pack", body);
+        assert!(client.relay(push, &anonymous, Kind::Push).await.is_err());
+        let page = request(Method::GET, "/broken", empty());
+        assert_eq!(client.relay(page, &anonymous, Kind::Other).await.unwrap().status(), 500);
+    }
+    assert!(client.send(Ask::get(Kind::Refs, "/")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_push_goes_over_http2_too() {
+    let (ca, folder) = (Ca::new(), tempfile::tempdir().unwrap());
+    let server = ca.server("127.0.0.1", &["h2"]);
+    let fake = Fake::start_at("127.0.0.1:0", Some(server), |_| ok("pushed")).await;
+    let (_upstreams, client) = crate::fake::only(config(&fake, "127.0.0.1", &ca, &folder));
+    for number in 0..3 {
+        let body = stream(futures_util::stream::iter((0..9).map(|_| Ok(Bytes::from(vec![7; 100_000])))));
+        let push = request(Method::POST, "/a/git-receive-pack", body);
+        let response = client.relay(push, &Identity::anonymous(), Kind::Push).await.unwrap();
+        assert_eq!(text(response).await, "pushed");
+        let seen = &fake.seen()[number];
+        assert_eq!((seen.version, seen.body.len(), seen.connection), (Version::HTTP_2, 900_000, number));
+    }
 }
 
 #[tokio::test]
@@ -149,6 +184,6 @@ async fn slow_readers_of_relays_do_not_keep_asks_out() {
         let request = request(Method::GET, "/slow", empty());
         held.push(client.relay(request, &anonymous, Kind::Object).await.unwrap());
     }
-    let ask = tidegate_upstream::Ask::get(Kind::Refs, "/quick");
+    let ask = Ask::get(Kind::Refs, "/quick");
     assert_eq!(text(client.send(ask).await.unwrap()).await, "quick");
 }

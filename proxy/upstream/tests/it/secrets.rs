@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tidegate_http::Identity;
-use tidegate_upstream::{Ask, CredentialConfig, Error, Kind, SecretSource, UpstreamConfig, Upstreams};
+use tidegate_upstream::{
+    Ask, CredentialConfig, Error, Kind, SecretSource, Settings, UpstreamConfig, Upstreams,
+};
 
 use crate::{
     fake::{Fake, ok, only},
@@ -59,7 +61,7 @@ async fn a_start_without_a_secret_is_refused_with_all_problems() {
     let credential = CredentialConfig { bearer: Some(missing), ..CredentialConfig::default() };
     let two = UpstreamConfig { credential: Some(credential), ..UpstreamConfig::new("two.test") };
     let bad = UpstreamConfig::new("bad host");
-    let problems = Upstreams::new(vec![one, two, bad], Default::default()).err().unwrap();
+    let problems = Upstreams::new(vec![one, two, bad], Settings::default()).err().unwrap();
     let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["upstreams[0].ca", "upstreams[1].credential.bearer", "upstreams[2].host"]);
 }
@@ -68,7 +70,7 @@ async fn a_start_without_a_secret_is_refused_with_all_problems() {
 async fn a_reload_keeps_unchanged_clients_and_the_budgets_of_changed_ones() {
     let fake = Fake::start(|_| ok("")).await;
     let (same, changed) = (fake.config("same.test"), fake.config("changed.test"));
-    let upstreams = Upstreams::new(vec![same.clone(), changed.clone()], Default::default()).unwrap();
+    let upstreams = Upstreams::new(vec![same.clone(), changed.clone()], Settings::default()).unwrap();
     let get = |name: &str| upstreams.get(&name.parse().unwrap());
     let (kept, before) = (get("same.test").unwrap(), get("changed.test").unwrap());
     before.send(Ask::get(Kind::Refs, "/")).await.unwrap();

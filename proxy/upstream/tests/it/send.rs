@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Response};
 use tidegate_http::{Identity, stream};
-use tidegate_upstream::{Ask, Error, Kind, UpstreamConfig, Upstreams};
+use tidegate_upstream::{Ask, Error, Kind, Settings, UpstreamConfig, Upstreams};
 
 use crate::fake::{Fake, ok, only, status, text};
 
@@ -71,7 +71,7 @@ async fn aliases_and_names_with_ports_find_the_same_client() {
     let (upstreams, client) = only(config.clone());
     assert_eq!(upstreams.get(&"git".parse().unwrap()).unwrap().name(), client.name());
     assert!(upstreams.get(&"git.test".parse().unwrap()).is_none());
-    let twice = Upstreams::new(vec![config.clone(), config], Default::default()).err().unwrap();
+    let twice = Upstreams::new(vec![config.clone(), config], Settings::default()).err().unwrap();
     let paths: Vec<_> = twice.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["upstreams[1].host", "upstreams[1].aliases[0]"]);
 }
