@@ -61,7 +61,7 @@ impl Repository {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_GLOBAL", "/nonexistent/gitconfig")
             .env("HOME", "/nonexistent")
             .env("LC_ALL", "C")
             .env("GIT_AUTHOR_NAME", "Ada")

@@ -95,7 +95,7 @@ fn command(call: &Call<'_>, head: &Parts, length: usize) -> Command {
     command
         .arg("http-backend")
         .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_GLOBAL", "/nonexistent/gitconfig")
         .env("HOME", "/nonexistent")
         .env("GIT_PROJECT_ROOT", call.root)
         .env("GIT_HTTP_EXPORT_ALL", "1")
