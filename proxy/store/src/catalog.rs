@@ -16,7 +16,7 @@ use tidegate_name::{Algorithm, Digest};
 use tokio::sync::Notify;
 
 use crate::{
-    clock::{COARSE, lock, tick},
+    clock::{COARSE, lock, past, tick},
     index::{Index, Row, Rowed},
 };
 
@@ -388,7 +388,7 @@ fn decode((key, value): Row) -> Option<(Digest, u64, u64)> {
     };
     let (size, used) = value.split_first_chunk()?;
     let size = u64::from_le_bytes(*size);
-    let used = u64::from_le_bytes(used.try_into().ok()?);
+    let used = past(u64::from_le_bytes(used.try_into().ok()?));
     // Nothing real is larger, and sums of sizes must not overflow.
     if size > LARGEST {
         return None;

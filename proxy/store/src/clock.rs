@@ -28,6 +28,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A moment of use as the index had it; never later than now.
+pub(crate) fn past(used: u64) -> u64 {
+    used.min(micros(SystemTime::now()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ pub struct Growing {
 impl Growing {
     /// The bytes from `from` on, as they come. The body ends only after the
     /// whole content was verified; if it never is, the body fails, and with it
-    /// the connection.
+    /// the connection. From beyond the end it is empty.
     ///
     /// Call it before the first byte is written, or ask [`Growing::holds`]:
     /// when the disk is full, early bytes do not stay for late joiners.

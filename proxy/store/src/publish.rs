@@ -49,9 +49,10 @@ impl Store {
         } else if let Some(folder) = place.parent() {
             layout::sync_folder(folder).map_err(Error::io("make durable", folder))?;
         }
-        let linked = held.as_ref().is_some_and(|(_, linked)| *linked);
+        // A mirror may have linked the file while it grew.
+        let linked = fs::metadata(&place).is_ok_and(|metadata| metadata.nlink() > 1);
         self.catalog.record(digest, size, linked, None);
-        Ok(Published { pin, held: held.map(|(file, _)| Arc::new(file)) })
+        Ok(Published { pin, held: held.map(Arc::new) })
     }
 
     /// Stores a small whole value; in memory only if the disk has no room. Blocks.
@@ -227,12 +228,11 @@ impl Store {
     }
 }
 
-/// The file at `place`, if it is as long as it should be, and whether it has
-/// other links.
-fn held_already(place: &Path, size: u64) -> Option<(File, bool)> {
+/// The file at `place`, if it is as long as it should be.
+fn held_already(place: &Path, size: u64) -> Option<File> {
     let file = File::open(place).ok()?;
     let metadata = file.metadata().ok()?;
-    (metadata.is_file() && metadata.len() == size).then(|| (file, metadata.nlink() > 1))
+    (metadata.is_file() && metadata.len() == size).then_some(file)
 }
 
 /// What `bytes` hash to, by the algorithm of `like`.

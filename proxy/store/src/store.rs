@@ -126,7 +126,7 @@ impl Store {
             return Err(Error::TooLarge { limit: MOST_WITHHELD as u64 });
         }
         let fill = Fill::new(self, options);
-        Ok((Writer { fill: Arc::clone(&fill), len: 0 }, Growing { fill }))
+        Ok((Writer { fill: Arc::clone(&fill), len: 0, torn: false }, Growing { fill }))
     }
 
     /// The content of `digest`, if it is held; a use of it.

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    clock::{COARSE, lock, tick},
+    clock::{COARSE, lock, past, tick},
     error::Error,
     index::{Index, Row, Rowed},
 };
@@ -164,5 +164,5 @@ fn encode(used: u64, value: &[u8]) -> Box<[u8]> {
 
 fn decode((key, value): Row) -> Option<(u64, Arc<[u8]>, Bytes)> {
     let (used, value) = value.split_first_chunk()?;
-    Some((u64::from_le_bytes(*used), Arc::from(key), Bytes::copy_from_slice(value)))
+    Some((past(u64::from_le_bytes(*used)), Arc::from(key), Bytes::copy_from_slice(value)))
 }

@@ -15,13 +15,18 @@ use crate::{
 pub struct Writer {
     pub(crate) fill: Arc<Fill>,
     pub(crate) len: u64,
+    /// A write was begun and not waited for: some of its bytes may be missing.
+    pub(crate) torn: bool,
 }
 
 impl Writer {
     /// Takes the next bytes. Waits while the disk is behind, and, when it is
-    /// full, while the slowest follower is.
+    /// full, while the slowest follower is. Must be waited for: a write that is
+    /// dropped halfway spoils the fill.
     pub async fn write(&mut self, bytes: Bytes) -> Result<(), Error> {
+        self.torn = true;
         self.fill.write(&bytes).await?;
+        self.torn = false;
         self.len += bytes.len() as u64;
         Ok(())
     }
@@ -64,6 +69,11 @@ impl Writer {
 
     /// Like [`Writer::finish`], for threads that may block.
     pub fn finish_blocking(self, expected: Option<Digest>) -> Result<Finished, Error> {
+        if self.torn {
+            let error = Error::broken_off("a write was dropped halfway");
+            self.fill.fail(error.clone());
+            return Err(error);
+        }
         self.fill.finish(expected)
     }
 

@@ -139,6 +139,31 @@ async fn a_blocking_writer_is_followed_like_any_other() {
 }
 
 #[tokio::test]
+async fn a_write_dropped_halfway_spoils_the_fill() {
+    let place = Place::new(&config()).await;
+    let (mut writer, growing) = place.store.begin(&begin()).unwrap();
+    // More than the queue takes at once.
+    assert!(writer.write(content(8 << 20)).now_or_never().is_none());
+    assert!(writer.finish(None).await.is_err());
+    assert!(growing.outcome().await.is_err());
+    assert_eq!(place.store.usage().entries, 0);
+}
+
+#[tokio::test]
+async fn content_that_was_linked_while_it_grew_counts_where_the_link_is() {
+    let place = Place::new(&config()).await;
+    let bytes = content(100_000);
+    let (mut writer, _growing) = place.store.begin(&begin()).unwrap();
+    writer.write(bytes.clone()).await.unwrap();
+    writer.flush().await.unwrap();
+    let pack = place.folder.path().join("pack");
+    std::fs::hard_link(writer.path().unwrap(), &pack).unwrap();
+    writer.finish(None).await.unwrap();
+    assert_eq!(std::fs::read(pack).unwrap(), bytes);
+    assert_eq!((place.store.usage().disk, place.store.usage().entries), (0, 1));
+}
+
+#[tokio::test]
 async fn sha512_content_is_named_by_sha512() {
     let place = Place::new(&config()).await;
     let mut hasher = Hasher::new(Algorithm::Sha512);
