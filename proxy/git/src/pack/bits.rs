@@ -10,6 +10,15 @@ impl Bits {
         Self(vec![0; (length as usize).div_ceil(64)])
     }
 
+    /// The set of `numbers`, all below `length`.
+    pub(super) fn of<'a>(length: u32, numbers: impl IntoIterator<Item = &'a u32>) -> Self {
+        let mut bits = Self::new(length);
+        for &number in numbers {
+            bits.insert(number);
+        }
+        bits
+    }
+
     /// Whether `number` is in the set.
     pub(super) fn holds(&self, number: u32) -> bool {
         self.0.get((number >> 6) as usize).is_some_and(|word| word >> (number & 63) & 1 == 1)

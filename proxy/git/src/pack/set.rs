@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gix_hash::{Kind, ObjectId, oid};
+use gix_hash::{Kind, oid};
 use gix_pack::{data, index};
 
 use super::Error;
