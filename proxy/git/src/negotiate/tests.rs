@@ -411,24 +411,34 @@ fn git_lists_the_refs_we_list() {
         assert_eq!(request.answer(&table, &shown), ask(&request), "{request:?}");
     }
     for version in [Version::V0, Version::V1] {
-        assert_eq!(same_but_words(&upstream.advertise(version)), ours(&table, version));
+        same_advertisement(&upstream, &table, version);
     }
     upstream.git(&["symbolic-ref", "HEAD", "refs/heads/gone"]);
     let table = ls_refs::parse_answer(&ask(&ls_refs::Request::full(&[])), Kind::Sha1).unwrap();
     assert!(matches!(table.head(), Some(crate::refs::Head::Unborn { .. })));
-    assert_eq!(same_but_words(&upstream.advertise(Version::V0)), ours(&table, Version::V0));
+    same_advertisement(&upstream, &table, Version::V0);
     let without = ls_refs::Request { symrefs: true, ..ls_refs::Request::default() };
     assert_eq!(without.answer(&table, &shown), ask(&without));
     upstream.git(&["checkout", "-q", "--detach", "main"]);
     let table = ls_refs::parse_answer(&ask(&ls_refs::Request::full(&[])), Kind::Sha1).unwrap();
-    assert_eq!(same_but_words(&upstream.advertise(Version::V0)), ours(&table, Version::V0));
+    same_advertisement(&upstream, &table, Version::V0);
 }
 
-/// Our answer without its capabilities.
-fn ours(table: &RefTable, version: Version) -> Vec<Vec<u8>> {
-    let body = advertisement::encode(table, version, &|_| false);
+/// Compares lines, and where the words say HEAD is.
+fn same_advertisement(upstream: &Upstream, table: &RefTable, version: Version) {
+    let theirs = upstream.advertise(version);
+    let ours = advertisement::encode(table, version, &|_| false);
     // Git's program leaves the service line to its web server.
-    same_but_words(&body[b"001e# service=git-upload-pack\n0000".len()..])
+    let ours = &ours[b"001e# service=git-upload-pack\n0000".len()..];
+    assert_eq!(same_but_words(ours), same_but_words(&theirs));
+    let symrefs = |body: &[u8]| {
+        let words = String::from_utf8_lossy(body);
+        let found = words.split(' ').filter(|word| word.starts_with("symref="));
+        found.map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(symrefs(ours), symrefs(&theirs));
+    let (theirs, ours) = (advertisement::parse(&theirs).unwrap(), advertisement::parse(ours).unwrap());
+    assert_eq!(theirs.refs, ours.refs);
 }
 
 /// The lines of an answer, without the capabilities behind the first ref.

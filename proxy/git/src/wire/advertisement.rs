@@ -374,6 +374,16 @@ mod tests {
     }
 
     #[test]
+    fn a_service_line_before_v2_is_fine_and_a_second_one_is_not() {
+        let service = b"001e# service=git-upload-pack\n0000";
+        let hosted = [&service[..], &encode_v2(Kind::Sha1)].concat();
+        assert_eq!(parse(&hosted), parse(&encode_v2(Kind::Sha1)));
+        assert!(parse(&[&service[..], &hosted].concat()).is_err());
+        let nothing = parse(&[&service[..], b"0000"].concat()).unwrap();
+        assert_eq!(nothing.refs, Some(RefTable::empty(Kind::Sha1)));
+    }
+
+    #[test]
     fn a_sha256_repository_is_named_in_every_version() {
         let hex = "a".repeat(64);
         let mut v0 = Vec::new();

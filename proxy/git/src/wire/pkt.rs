@@ -163,9 +163,10 @@ pub fn delim(out: &mut Vec<u8>) {
     out.extend_from_slice(DELIM);
 }
 
-/// Appends an `ERR` packet; the text is cut at 1,000 bytes and kept to one line.
+/// Appends an `ERR` packet; the text is cut at 1,000 bytes and kept to one line,
+/// whose end is left out as git does.
 pub fn error(out: &mut Vec<u8>, text: &str) {
-    line(out, &[b"ERR ", one_line(text).as_bytes()]);
+    data(out, format!("ERR {}", one_line(text)).as_bytes());
 }
 
 /// The text as one line of at most 1,000 bytes, fit to follow `ERR `.
@@ -267,7 +268,7 @@ mod tests {
     fn an_error_is_one_short_line() {
         let mut out = Vec::new();
         error(&mut out, "not our ref\nsecond line");
-        assert_eq!(out, b"0020ERR not our ref second line\n".to_vec().as_slice());
+        assert_eq!(out, b"001fERR not our ref second line".to_vec().as_slice());
         let mut long = Vec::new();
         error(&mut long, &"é".repeat(40_000));
         assert!(long.len() < 1_100);

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use gix_hash::{Kind, ObjectId};
 
 use super::{AckKind, Acknowledgment, Head, ShallowInfo, WantedRef};
+use crate::refs::LONGEST_NAME;
 use crate::wire::{
     advertisement::is_html,
     error::AnswerError,
@@ -264,7 +265,8 @@ impl AnswerParser {
             }
             Place::WantedRefs => {
                 let (hex, name) = split_word(line);
-                let oid = object_id(hex, self.hash).filter(|_| !name.is_empty()).ok_or_else(bad)?;
+                let fits = (1..=LONGEST_NAME).contains(&name.len());
+                let oid = object_id(hex, self.hash).filter(|_| fits).ok_or_else(bad)?;
                 self.head.wanted_refs.push(WantedRef { oid, name: name.to_vec() });
             }
             _ => return Err(bad()),
