@@ -43,6 +43,7 @@ struct State {
     stalled: watch::Sender<bool>,
     forced: Mutex<Vec<Quirk>>,
     delay: Mutex<Duration>,
+    elsewhere: Mutex<String>,
 }
 
 impl Upstream {
@@ -69,6 +70,7 @@ impl Upstream {
             stalled: watch::Sender::new(false),
             forced: Mutex::new(Vec::new()),
             delay: Mutex::new(Duration::ZERO),
+            elsewhere: Mutex::new(String::new()),
         };
         let mut upstream = Self {
             address: SocketAddr::new(ip, 0),
@@ -161,6 +163,11 @@ impl Upstream {
     /// Adds these quirks to every path, in place of those added before.
     pub fn force(&self, quirks: &[Quirk]) {
         *self.state.forced.lock().unwrap_or_else(PoisonError::into_inner) = quirks.to_vec();
+    }
+
+    /// Where `/elsewhere/` paths are redirected to: `http://127.0.0.1:<port>`.
+    pub fn send_elsewhere(&self, base: &str) {
+        base.clone_into(&mut self.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Delays every answer.

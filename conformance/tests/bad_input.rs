@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tidegate_conformance::pkt;
 use tidegate_conformance::raw::{self, Answer, Request};
-use tidegate_conformance::{Git, Scene, Tidegate, fixture};
+use tidegate_conformance::{Git, Scene, Tidegate, Upstream, fixture};
 use tokio::time::Instant;
 
 fn get(scene: &Scene, path: &str) -> Answer {
@@ -210,4 +210,15 @@ fn fifty_clients_polling_fifty_unknown_repositories_do_not_flood_the_upstream() 
     }
     // a refusal is remembered for 30 s
     assert!(scene.upstream.log().len() <= 20, "{}", scene.upstream.log().text());
+}
+
+#[test]
+fn a_private_address_is_not_asked_unless_the_configuration_says_so() {
+    let upstream = Upstream::start();
+    fixture::plain(&upstream, "plain");
+    let scene = Scene::before(upstream, |setup| setup.line("allow_private: false"));
+    let answer = scene.tidegate().send(&Request::refs(&Tidegate::path("ok/plain.git")));
+    assert!((400..600).contains(&answer.status), "{}", answer.status);
+    assert!(answer.text().contains("allow_private"), "{}", answer.text());
+    assert!(scene.upstream.log().is_empty(), "{}", scene.upstream.log().text());
 }

@@ -329,3 +329,62 @@ fn no_secret_is_ever_said_or_kept() {
         assert!(files.is_empty(), "{secret} is in {files}");
     }
 }
+
+// A refusal belongs to the credential that got it.
+#[test]
+fn a_refused_first_caller_does_not_spoil_it_for_the_second() {
+    let (scene, _) = scene("refresh_every: 2m");
+    scene.upstream.delay(Duration::from_millis(400));
+    let list = Request::refs(&Tidegate::path("auth/private.git"));
+    let address = scene.tidegate().address();
+    thread::scope(|scope| {
+        let bob = scope.spawn(|| list.clone().header("Authorization", &basic(BOB.0, BOB.1)).send(address));
+        let log = scene.upstream.log();
+        eventually(SOON, "bob's request is under way", || (!log.is_empty()).then_some(()));
+        let alice = list.clone().header("Authorization", &basic(ALICE.0, ALICE.1)).send(address);
+        assert_eq!(alice.status, 200, "{}", alice.text());
+        assert_eq!(bob.join().expect("bob's client ends").status, 403);
+    });
+}
+
+#[test]
+fn garbage_logins_are_metered_before_they_get_us_banned() {
+    let (scene, _) = scene("refresh_every: 2m");
+    let path = Tidegate::path("auth/private.git");
+    as_user(ALICE).list(&scene.url("auth/private.git")).ok();
+    Git::new().list(&scene.url("auth/open.git")).ok();
+    let garbage = |number: u32| {
+        let password = format!("guess-{number}");
+        scene.tidegate().send(&Request::refs(&path).header("Authorization", &basic("alice", &password)))
+    };
+    let answers: Vec<Answer> = (0..40).map(garbage).collect();
+    assert!(answers.iter().all(|answer| matches!(answer.status, 401 | 429)), "{answers:?}");
+    let last = &answers[39];
+    assert_eq!(last.status, 429, "{}", last.text());
+    assert!(last.header("retry-after").is_some_and(|text| text.parse::<u64>().is_ok()), "{last:?}");
+    let refused = scene.upstream.log().entries().iter().filter(|entry| entry.status == 401).count();
+    assert!(refused <= 14, "{refused} refusals reached the upstream");
+    // who was proven, and readers of what is public, never notice
+    as_user(ALICE).list(&scene.url("auth/private.git")).ok();
+    Git::new().list(&scene.url("auth/open.git")).ok();
+}
+
+#[test]
+fn a_redirect_to_another_host_is_followed_only_where_configured_and_without_the_credential() {
+    let far = Upstream::start();
+    fixture::plain(&far, "plain");
+    let far_host = format!("localhost:{}", far.address().port());
+    for allowed in [false, true] {
+        let line = format!("redirects_to: ['{far_host}']");
+        let scene = Scene::before(Upstream::start(), |setup| if allowed { setup.line(&line) } else { setup });
+        scene.upstream.send_elsewhere(&format!("http://{far_host}"));
+        far.log().clear();
+        let git = as_user(ALICE).config("http.cookieFile=").config("http.extraHeader=Cookie: o=s3cret");
+        let run = git.list(&scene.url("elsewhere/plain.git"));
+        assert_eq!(run.code == 0, allowed, "{}", run.stderr);
+        assert_eq!(far.log().is_empty(), !allowed, "{}", far.log().text());
+        for entry in far.log().entries() {
+            assert!(entry.user.is_none() && !entry.headers.contains_key("cookie"), "{entry:?}");
+        }
+    }
+}

@@ -415,3 +415,40 @@ fn gix_clones_the_same_refs_and_objects() {
         })
         .all_succeeded();
 }
+
+// B23: hidden refs leave the lists, and stay fetchable; hiding is no access control.
+#[test]
+fn hidden_refs_are_not_listed_and_still_fetched() {
+    let scene = Scene::with(|setup| setup.git("hide: [refs/pull/]"));
+    let repository = fixture::listed(&scene.upstream);
+    let url = scene.url("ok/listed.git");
+    for protocol in VERSIONS {
+        let git = Git::speaking(protocol);
+        let listed = git.list(&url).ok().text();
+        assert!(!listed.contains("refs/pull/") && listed.contains("refs/notes/deploy"), "{listed}");
+        let folder = scene.folder("clone");
+        git.clone_into(&url, &folder, &[]).ok();
+        let pull = repository.resolve("refs/pull/2/head");
+        git.run(&folder, &["fetch", "-q", "origin", &pull]).ok();
+    }
+}
+
+#[test]
+fn every_answer_says_what_the_cache_did_and_how_old_it_is() {
+    let scene = Scene::start();
+    fixture::plain(&scene.upstream, "plain");
+    let list = Request::refs(&tidegate_conformance::Tidegate::path("ok/plain.git"));
+    let cold = scene.tidegate().send(&list);
+    let status = cold.header("cache-status").unwrap_or_default().to_owned();
+    assert!(status.starts_with("tidegate;") && !status.contains("hit"), "{status}");
+    Git::new().mirror(&scene.url("ok/plain.git"), &scene.folder("warm")).ok();
+    let warm = scene.tidegate().send(&list);
+    assert!(warm.header("cache-status").is_some_and(|text| text.starts_with("tidegate; hit")), "{warm:?}");
+    for name in ["age", "tidegate-generation"] {
+        let number = warm.header(name).and_then(|text| text.parse::<u64>().ok());
+        assert!(number.is_some(), "{name} in {:?}", warm.headers);
+    }
+    let requests =
+        scene.tidegate().metric("tidegate_requests_total", &[("protocol", "git"), ("outcome", "hit")]);
+    assert!(requests >= 1.0);
+}

@@ -379,3 +379,46 @@ fn a_dripping_list_is_waited_for_or_refused_but_never_halved() {
     let direct = Git::new().list(&scene.upstream.url("ok/many.git")).ok();
     assert!(through.code != 0 || through.stdout == direct.stdout, "{}", through.text());
 }
+
+#[test]
+fn https_proxy_and_no_proxy_are_honoured() {
+    let secure = Upstream::start_tls();
+    let repository = fixture::plain(&secure, "plain");
+    let egress = Egress::start(secure.address());
+    let named = format!("url: https://git.test:{}", secure.address().port());
+    let root = format!("ca: {{from_file: {}}}", secure.authority().root().display());
+    let proxied = |setup: Setup| setup.line(&named).line(&root).env("HTTPS_PROXY", &egress.url());
+    let scene = Scene::before(secure, proxied);
+    let folder = scene.folder("mirror");
+    Git::new().mirror(&scene.url("ok/plain.git"), &folder).ok();
+    let held = Git::new().run(&folder, &["rev-parse", "refs/heads/main"]).text();
+    assert_eq!(held.trim(), repository.resolve("main"));
+    assert!(egress.seen() > 0, "the proxy was gone around");
+    // excepted: straight to the address
+    let direct = format!("url: {}", scene.upstream.base());
+    let except = |setup: Setup| {
+        let setup = setup.line(&direct).line(&root).env("HTTPS_PROXY", "http://127.0.0.1:9");
+        setup.env("NO_PROXY", "127.0.0.1,git.test")
+    };
+    let excepted = except(Setup::of(&scene.upstream)).start();
+    Git::new().list(&excepted.url("ok/plain.git")).ok();
+}
+
+// The disk is too small for the repository: it is streamed through, and nothing fails.
+#[test]
+fn a_store_too_small_for_the_repository_streams_it_through() {
+    let scene = Scene::with(|setup| setup.table("store: {disk_limit: 2MiB, memory_limit: 1MiB}"));
+    for name in ["one", "two", "three"] {
+        fixture::heavy(&scene.upstream, name, 3072);
+        for _ in 0..2 {
+            scene.both(|door| {
+                let mut outcome = Outcome::new();
+                let folder = door.folder("clone");
+                let url = door.url(&format!("ok/{name}.git"));
+                outcome.run("clone", &Git::new().clone_into(&url, &folder, &["--bare"]).ok(), door.base());
+                outcome.repository("clone", &folder);
+                outcome
+            });
+        }
+    }
+}

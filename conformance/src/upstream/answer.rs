@@ -1,7 +1,7 @@
 //! How a scripted upstream answers one request: its quirks first, git after.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -68,6 +68,10 @@ fn before_git(state: &State, request: &Request<'_>) -> Option<Response<Body>> {
             Quirk::Html203 => Some(page(203)),
             Quirk::Login if request.kind == Kind::Refs => Some(with(page(302), "location", SIGN_IN)),
             Quirk::Moved => Some(with(page(301), "location", &moved(request))),
+            Quirk::Elsewhere => {
+                let base = state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Some(with(page(302), "location", &format!("{base}{}", moved(request))))
+            }
             Quirk::UserAgent if !starts_with_git(&request.head.headers) => Some(page(404)),
             Quirk::Cookie if !has_cookie(&request.head.headers) => Some(with(page(302), "location", SIGN_IN)),
             Quirk::Empty200 if request.asked.command == "ls-refs" => {

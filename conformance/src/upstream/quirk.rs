@@ -38,6 +38,8 @@ pub enum Quirk {
     DripPack,
     /// A moved repository (301), with the same name under `/ok/`.
     Moved,
+    /// Redirected (302) to the same path of another server, set by `Upstream::send_elsewhere`.
+    Elsewhere,
     /// Every answer is this status.
     Status(u16),
     /// 429 with `Retry-After: 30`.
@@ -77,6 +79,7 @@ impl Quirk {
             "drip" => Self::Drip,
             "drippack" => Self::DripPack,
             "moved" => Self::Moved,
+            "elsewhere" => Self::Elsewhere,
             "s429" => Self::Limited,
             "idle" => Self::Idle,
             "errpkt" => Self::ErrPacket,
