@@ -39,5 +39,5 @@ pub use tls::{TlsError, TlsIdentity};
 
 /// The whole front as one service: reported, its panics caught, dispatched.
 pub fn app(site: Site, metrics: &Arc<Metrics>) -> RoomService {
-    report::reported(panic::caught(site.service()), Arc::clone(metrics))
+    report::reported(caught(site.service()), Arc::clone(metrics))
 }
