@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use http::{HeaderMap, Response};
+use http_body_util::BodyExt as _;
 use tidegate_http::{Identity, stream};
-use tidegate_upstream::{Ask, Error, Kind, Settings, UpstreamConfig, Upstreams};
+use tidegate_upstream::{Ask, Error, Kind, Priority, Settings, UpstreamConfig, Upstreams};
 
 use crate::fake::{Fake, ok, only, status, text};
 
@@ -90,6 +92,31 @@ async fn a_body_that_stalls_is_cut_and_its_room_comes_back() {
     assert!(started.elapsed() >= Duration::from_secs(60));
     tokio::time::resume();
     assert!(client.send(Ask::get(Kind::Fetch, "/")).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_answer_takes_up_room_until_its_body_ends_or_is_dropped() {
+    let fake = Fake::start(|seen| match seen.uri.path() {
+        "/endless" => {
+            let first = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"first"))]);
+            Response::new(stream(first.chain(futures_util::stream::pending())))
+        }
+        _ => ok("whole"),
+    })
+    .await;
+    let mut config = fake.config("git.test");
+    config.budget.concurrent = 1;
+    let (_upstreams, client) = only(config);
+    let quick = || Ask { priority: Priority::Background, ..Ask::get(Kind::Refs, "/") };
+    let mut endless = client.send(Ask::get(Kind::Fetch, "/endless")).await.unwrap();
+    endless.body_mut().frame().await.unwrap().unwrap();
+    assert!(matches!(client.send(quick()).await, Err(Error::Budget { .. })));
+    drop(endless);
+    let mut whole = client.send(quick()).await.unwrap();
+    whole.body_mut().frame().await.unwrap().unwrap();
+    assert!(whole.body_mut().frame().await.is_none());
+    // Read to its end, but still held by its reader.
+    assert!(client.send(quick()).await.is_ok());
 }
 
 #[tokio::test]
