@@ -19,7 +19,8 @@ mod intake;
 mod keep;
 mod list;
 mod live;
-mod mirror;
+#[doc(hidden)]
+pub mod mirror;
 #[doc(hidden)]
 pub mod negotiate;
 #[doc(hidden)]
