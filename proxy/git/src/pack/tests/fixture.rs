@@ -14,6 +14,7 @@ use super::history;
 use crate::pack::{Deepen, Graph, PackSet, Plan, Query, View, write};
 
 /// Numbers that are the same on every run.
+#[derive(Clone)]
 pub(super) struct Dice(u64);
 
 impl Dice {

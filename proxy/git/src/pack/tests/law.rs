@@ -1,13 +1,18 @@
 //! Two clients whose requests have one key can share one pack.
 
+use std::collections::HashMap;
+
+use gix_hash::ObjectId;
+
 use super::fixture::{Dice, Repository};
-use crate::pack::{Deepen, Plan, Query, plan};
+use crate::pack::{Deepen, Plan, Query, View, plan};
 
 /// A client's side of a request, random but true to what the client has.
 struct Client {
     repository: Repository,
-    had: Vec<gix_hash::ObjectId>,
-    shallows: Vec<gix_hash::ObjectId>,
+    /// What it says it has, which may be less than it has.
+    said: Vec<ObjectId>,
+    shallows: Vec<ObjectId>,
 }
 
 impl Client {
@@ -15,10 +20,11 @@ impl Client {
         let commits = upstream.commits();
         let depth = format!("--depth={}", 1 + dice.roll(4));
         let options: &[&str] = if dice.roll(2) == 0 { &[&depth] } else { &[] };
-        let had = dice.some(&commits[commits.len() / 3..], 4);
+        let had = dice.some(&commits[commits.len() / 4..], 4);
         let repository = upstream.client(&had, options);
         let shallows = repository.shallows();
-        Self { repository, had, shallows }
+        let said = had[..=dice.roll(had.len())].to_vec();
+        Self { repository, said, shallows }
     }
 }
 
@@ -41,7 +47,7 @@ fn clients_with_different_haves_and_one_key_can_both_use_the_pack() {
                 .map(|client| {
                     let query = Query {
                         wants: &wants,
-                        common: &client.had,
+                        common: &client.said,
                         client_shallows: &client.shallows,
                         deepen: deepen.clone(),
                         thin: true,
@@ -54,7 +60,7 @@ fn clients_with_different_haves_and_one_key_can_both_use_the_pack() {
             for (leader, plan) in plans.iter().enumerate() {
                 for follower in leader + 1..plans.len() {
                     if plans[follower].key("r") != plan.key("r")
-                        || clients[leader].had == clients[follower].had
+                        || clients[leader].said == clients[follower].said
                     {
                         continue;
                     }
@@ -71,6 +77,64 @@ fn clients_with_different_haves_and_one_key_can_both_use_the_pack() {
         }
     }
     assert!(shared > 20 && thin > 0, "{shared} packs were shared, with {thin} thin deltas");
+}
+
+/// Everything that `write` looks at, besides the view.
+fn written_from(plan: &Plan) -> impl PartialEq + std::fmt::Debug + use<> {
+    let Plan { commits, bases, tags, trees, blobs, given, include, filter, thin, ofs_delta, .. } =
+        plan.clone();
+    ((commits, bases, tags, trees, blobs), (given, include, filter, thin, ofs_delta))
+}
+
+/// Whether the client has every base: from what it named, not past its own ends.
+fn bases_are_the_clients(view: &View<'_>, plan: &Plan, query: &Query<'_>) -> bool {
+    let node = |id: &ObjectId| view.graph.node(view.set.number(id)?);
+    let ends: Vec<u32> = query.client_shallows.iter().filter_map(node).collect();
+    // A shallow line says that the client has the commit, too.
+    let mut stack: Vec<u32> = query.common.iter().chain(&plan.unshallow).filter_map(node).collect();
+    let mut reached = std::collections::HashSet::new();
+    while let Some(node) = stack.pop() {
+        if reached.insert(node) && !ends.contains(&node) {
+            stack.extend_from_slice(view.graph.parents(node));
+        }
+    }
+    plan.bases.iter().all(|base| reached.contains(base))
+}
+
+#[test]
+fn one_key_is_one_selection_and_every_base_is_something_the_client_named() {
+    let mut shared = 0;
+    for seed in 0..5 {
+        let upstream = Repository::random(seed + 350, 14);
+        let snapshot = upstream.open();
+        let commits = upstream.commits();
+        let mut dice = Dice::new(seed);
+        let mut plans = HashMap::new();
+        for _ in 0..1500 {
+            let (wants, said) = (dice.some(&commits, 2), dice.some(&commits, 3));
+            let shallows = dice.pick(&[vec![], dice.clone().some(&commits, 2)]);
+            let depth = u32::try_from(1 + dice.roll(4)).unwrap();
+            let not = vec![dice.pick(&commits)];
+            let deepen = [None, Some(Deepen::Depth(depth)), Some(Deepen::Relative(depth))];
+            let mut deepen = deepen.to_vec();
+            deepen.push(Some(Deepen::History { since: None, not }));
+            let query = Query {
+                wants: &wants,
+                common: &said,
+                client_shallows: &shallows,
+                deepen: dice.pick(&deepen),
+                thin: dice.roll(2) == 0,
+                ..Query::default()
+            };
+            let Ok(plan) = plan(&snapshot.view(), &query) else { continue };
+            assert!(bases_are_the_clients(&snapshot.view(), &plan, &query), "{query:?}");
+            let (first, first_said) =
+                plans.entry(plan.key("r")).or_insert_with(|| (written_from(&plan), said.clone()));
+            shared += usize::from(said != *first_said);
+            assert_eq!(*first, written_from(&plan), "{query:?}");
+        }
+    }
+    assert!(shared > 1000, "{shared} keys were shared");
 }
 
 #[test]
