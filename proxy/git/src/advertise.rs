@@ -26,7 +26,7 @@ pub(crate) async fn advertise(
     if version == Version::V2 {
         live.read(Scope::Eager);
         let served = Served {
-            generation: live.snapshot().map(|snapshot| snapshot.generation),
+            generation: Some(live.snapshot().map_or(0, |snapshot| snapshot.generation)),
             ..Served::new(Outcome::Hit)
         };
         return Ok(respond::whole(respond::ADVERTISEMENT, advertisement::encode_v2(Kind::Sha1), served));

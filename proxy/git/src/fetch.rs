@@ -185,9 +185,9 @@ impl Fetch<'_> {
         let head = crate::translate::for_client(head, request, self.version);
         if head.pack {
             let body = deliver::body(&head, pack, Framing::of(request, self.version));
-            respond::git(respond::RESULT, body, Served::new(outcome))
+            respond::git(respond::RESULT, body, cold(outcome))
         } else {
-            respond::whole(respond::RESULT, head.encode(self.version), Served::new(outcome))
+            respond::whole(respond::RESULT, head.encode(self.version), cold(outcome))
         }
     }
 
@@ -204,4 +204,9 @@ impl Fetch<'_> {
             _ => error,
         }
     }
+}
+
+/// An answer that comes from no generation.
+fn cold(outcome: Outcome) -> Served {
+    Served { generation: Some(0), ..Served::new(outcome) }
 }

@@ -23,15 +23,15 @@ pub(crate) enum Source {
     /// From the store.
     Kept(Entry),
     /// From a file that still grows.
-    Growing(Growing),
+    Growing(Body),
 }
 
 impl Source {
     /// The raw pack from its first byte. Ends cleanly only if it is whole.
-    pub(crate) fn reader(&self) -> Body {
+    pub(crate) fn reader(self) -> Body {
         match self {
             Self::Kept(entry) => entry.reader(None),
-            Self::Growing(growing) => growing.reader(0),
+            Self::Growing(body) => body,
         }
     }
 }
@@ -72,13 +72,16 @@ impl<T: Clone> Flight<T> {
 
     /// Waits until the pack has begun, or can't be had.
     pub(crate) async fn begun(mut self) -> Result<(T, Source), Error> {
+        // Before the first byte: what a full disk can't hold is there only for
+        // those who were reading when it passed.
+        let reader = self.growing.reader(0);
         let how = match timeout(PATIENCE, self.begun.wait_for(Option::is_some)).await {
             Ok(Ok(how)) => how.clone(),
             Ok(Err(_)) => None,
             Err(_) => Some(Err(Error::Remote("the upstream took too long to begin".into()))),
         };
         let begun = how.unwrap_or_else(|| Err(Error::internal("a pack was given up before it began")))?;
-        Ok((begun, Source::Growing(self.growing)))
+        Ok((begun, Source::Growing(reader)))
     }
 }
 

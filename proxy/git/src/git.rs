@@ -4,7 +4,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
@@ -73,6 +73,7 @@ pub struct Git {
     pub(crate) wants: Collapse<(Repository, Vec<gix_hash::ObjectId>), Result<(), Error>>,
     pub(crate) started: Instant,
     live: Cache<Repository, Arc<Live>>,
+    itself: Weak<Self>,
 }
 
 /// A request that is let in.
@@ -89,7 +90,7 @@ impl Git {
     pub fn new(parts: Parts) -> Result<Arc<Self>, std::io::Error> {
         let registry = Registry::new(&parts.data.join("git"), Limits::default(), MOST_OPEN)
             .map_err(std::io::Error::other)?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|itself| Self {
             responses: Arc::new(Responses::new(&parts.store)),
             accounts: Accounts::default(),
             fills: Fills::default(),
@@ -104,6 +105,7 @@ impl Git {
             wants: Collapse::default(),
             started: Instant::now(),
             live: Cache::new(MOST_LIVE),
+            itself: Weak::clone(itself),
         }))
     }
 
@@ -172,9 +174,9 @@ impl Git {
         self.live.invalidate(repository);
     }
 
-    /// Every repository in use.
-    pub(crate) fn in_use(&self) -> Vec<Arc<Live>> {
-        self.live.iter().map(|(_, live)| live).collect()
+    /// A handle to pass to work that outlives its caller.
+    pub(crate) fn itself(&self) -> Arc<Self> {
+        self.itself.upgrade().expect("a room is only ever made inside an Arc")
     }
 
     /// Lets a caller in, asking the upstream if its last word is too old.
@@ -236,11 +238,14 @@ impl Git {
     /// Passes a request through untouched, with its caller's identity.
     pub(crate) async fn relay(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         who: &Who,
         client: &Client,
         kind: tidegate_upstream::Kind,
     ) -> Result<http::Response<Body>, Error> {
+        if let Some(destination) = request.extensions().get::<Destination>() {
+            *request.uri_mut() = destination.path_and_query().parse().map_err(Error::internal)?;
+        }
         client
             .relay(request, &who.identity, kind)
             .await

@@ -14,28 +14,25 @@ use crate::{
     speak::Scope,
 };
 
-/// The room together with a handle on itself, as the admin listener holds it.
-pub struct Operator(pub Arc<Git>);
-
-impl Inspect for Operator {
+impl Inspect for Git {
     fn protocol(&self) -> &'static str {
         "git"
     }
 
     fn explain<'a>(&'a self, destination: &'a Destination) -> Answer<'a, Option<Value>> {
-        Box::pin(async move { self.0.explain(destination) })
+        Box::pin(async move { self.explained(destination) })
     }
 
     fn purge<'a>(&'a self, destination: &'a Destination) -> Answer<'a, Done> {
-        Box::pin(self.0.purge(destination))
+        Box::pin(self.purged(destination))
     }
 
     fn fsck(&self) -> Answer<'_, Done> {
-        Box::pin(self.0.fsck())
+        Box::pin(self.checked())
     }
 
     fn warm<'a>(&'a self, destination: &'a Destination) -> Answer<'a, Done> {
-        Box::pin(self.0.warm(destination))
+        Box::pin(self.warmed(destination))
     }
 }
 
@@ -66,7 +63,7 @@ impl Git {
         Some((asked, client, identity))
     }
 
-    fn explain(&self, destination: &Destination) -> Option<Value> {
+    fn explained(&self, destination: &Destination) -> Option<Value> {
         let (asked, client, _) = self.operator_asks(destination)?;
         let live = self.live(&asked, Arc::clone(&client));
         let view = live.view(Scope::Eager);
@@ -99,7 +96,7 @@ impl Git {
         }))
     }
 
-    async fn purge(self: &Arc<Self>, destination: &Destination) -> Done {
+    async fn purged(&self, destination: &Destination) -> Done {
         let Some((asked, ..)) = self.operator_asks(destination) else {
             return Done {
                 problems: vec!["this host is not configured, or no repository is named".into()],
@@ -111,7 +108,7 @@ impl Git {
         self.forget(&asked.content);
         let known = self.forget_fills(&asked.content).await + self.responses.forget(&asked.content).await;
         self.close_account(&asked.content);
-        let (git, repository) = (Arc::clone(self), asked.content.clone());
+        let (git, repository) = (self.itself(), asked.content.clone());
         let removed = tokio::task::spawn_blocking(move || git.registry.remove(&repository)).await;
         match removed
             .map_err(|error| error.to_string())
@@ -122,8 +119,8 @@ impl Git {
         }
     }
 
-    async fn fsck(self: &Arc<Self>) -> Done {
-        let git = Arc::clone(self);
+    async fn checked(&self) -> Done {
+        let git = self.itself();
         let work = tokio::task::spawn_blocking(move || {
             let mut done = Done::default();
             for listed in git.registry.list() {
@@ -146,15 +143,16 @@ impl Git {
         work.await.unwrap_or_else(|error| Done { problems: vec![error.to_string()], ..Done::default() })
     }
 
-    async fn warm(self: &Arc<Self>, destination: &Destination) -> Done {
+    async fn warmed(&self, destination: &Destination) -> Done {
         let failed = |why: String| Done { problems: vec![why], ..Done::default() };
         let Some((asked, client, identity)) = self.operator_asks(destination) else {
             return failed("this host is not configured, or no repository is named".into());
         };
         let who =
             Who { asked, identity, by_owner: false, priority: Priority::Webhook, from: None, proves: false };
+        let git = self.itself();
         let live = self.live(&who.asked, client);
-        match self.look(&live, who.clone(), Scope::All).await {
+        match git.look(&live, who.clone(), Scope::All).await {
             Looked::Accepted(_) => {}
             Looked::Denied(refusal) => return failed(format!("the upstream answered {}", refusal.status)),
             Looked::Sick(sick) => return failed(sick.why.to_string()),
@@ -162,7 +160,7 @@ impl Git {
         }
         let live = self.known(&who.asked.content).unwrap_or(live);
         live.want_mirror();
-        match self.update(&live, &who.behalf()).await {
+        match git.update(&live, &who.behalf()).await {
             Ok(()) => {
                 Done { repositories: 1, bytes: self.registry.bytes(&who.asked.content), problems: Vec::new() }
             }

@@ -44,4 +44,3 @@ pub mod wire;
 
 pub use config::{Depth, GitConfig, Revalidate};
 pub use git::{Git, Parts};
-pub use inspect::Operator;

@@ -52,6 +52,7 @@ pub(crate) fn served(view: &View, outcome: Outcome, lifetime: Lifetime) -> Serve
         age: view.age,
         ttl: matches!(outcome, Outcome::Hit | Outcome::Stale).then(|| lifetime.ttl(age)),
         detail: None,
-        generation: view.snapshot.as_ref().map(|snapshot| snapshot.generation),
+        // Refs of a repository without a mirror are of no generation yet.
+        generation: Some(view.snapshot.as_ref().map_or(0, |snapshot| snapshot.generation)),
     }
 }

@@ -1,11 +1,10 @@
 //! Cold fetches of clients that have something already: asked of the upstream
-//! in its version, answered to the client in its own, not kept.
+//! in its version, answered to the client in its own, round by round, not kept.
 //!
-//! Every such request is sent on with `done`, so that the pack comes in the
-//! first answer: a second round would be a second fetch. A v2 client is told
-//! `ready`, which it takes at any time. A v0 client can only be given a pack
-//! unasked if it said `no-done` and has something in common; else it is told
-//! NAK and goes on until it says `done` itself.
+//! A v2 client is given the pack as soon as the upstream sends it. A v0 client
+//! can be given one before it says `done` only if it said `no-done`; from any
+//! other the upstream is asked to wait for `done`, and where it can't, the
+//! round ends with NAK.
 
 use std::sync::Arc;
 
@@ -38,18 +37,21 @@ impl Fetch<'_> {
         wanted: Vec<WantedRef>,
     ) -> Result<Response<Body>, Error> {
         let live = &self.admitted.live;
-        let served = Served { detail: Some("relay"), ..Served::new(Outcome::Relay) };
-        let v0_waits = self.version != Version::V2 && !request.done;
-        let may_be_given = request.ack_mode == AckMode::Detailed && request.no_done;
-        if v0_waits && !may_be_given {
-            let nak = Head { acknowledgments: vec![Acknowledgment::Nak], ..Head::default() };
-            return Ok(respond::whole(respond::RESULT, nak.encode(self.version), served));
-        }
+        let served = Served { detail: Some("relay"), generation: Some(0), ..Served::new(Outcome::Relay) };
         let dialect = live.dialect().ok_or_else(|| Error::internal("the upstream's dialect is not known"))?;
-        let mut onward = FetchRequest { done: true, no_progress: true, no_done: false, ..request.clone() };
-        onward.ack_mode = AckMode::Detailed;
+        let mut onward = FetchRequest { no_progress: true, ..request.clone() };
         if !dialect.capabilities.has(Feature::Filter) {
             onward.filter = None;
+        }
+        let may_be_given = request.done
+            || self.version == Version::V2
+            || (request.ack_mode == AckMode::Detailed && request.no_done);
+        if !may_be_given && dialect.speaks_v2() {
+            if !dialect.capabilities.has(Feature::WaitForDone) {
+                let nak = Head { acknowledgments: vec![Acknowledgment::Nak], ..Head::default() };
+                return Ok(respond::whole(respond::RESULT, nak.encode(self.version), served));
+            }
+            onward.wait_for_done = true;
         }
         let speaker = live.speaker(&self.admitted.who.asked.spelled);
         let behalf = self.git.fetcher(live, &self.admitted.who.behalf());
@@ -72,61 +74,60 @@ impl Fetch<'_> {
 
 /// The upstream's head as this client expects it.
 pub(crate) fn for_client(head: &Head, request: &FetchRequest, version: Version) -> Head {
-    let common: Vec<_> = head
-        .acknowledgments
-        .iter()
-        .filter_map(|line| match line {
-            Acknowledgment::Ack(oid, _) => Some(*oid),
-            Acknowledgment::Nak => None,
-        })
-        .fold(Vec::new(), |mut all, oid| {
-            if !all.contains(&oid) {
-                all.push(oid);
-            }
-            all
-        });
+    let mut common = Vec::new();
+    for line in &head.acknowledgments {
+        if let Acknowledgment::Ack(oid, _) = line
+            && !common.contains(oid)
+        {
+            common.push(*oid);
+        }
+    }
     let shallow_info =
         request.has_shallow_section(version).then(|| head.shallow_info.clone().unwrap_or_default());
     let mut mine =
-        Head { pack: true, shallow_info, wanted_refs: head.wanted_refs.clone(), ..Head::default() };
+        Head { pack: head.pack, shallow_info, wanted_refs: head.wanted_refs.clone(), ..Head::default() };
     match version {
+        Version::V2 if request.done || request.haves.is_empty() => {}
         Version::V2 => {
-            if !request.done && !request.haves.is_empty() {
-                mine.acknowledgments =
-                    common.iter().map(|oid| Acknowledgment::Ack(*oid, AckKind::Plain)).collect();
-                mine.ready = true;
+            mine.acknowledgments =
+                common.iter().map(|oid| Acknowledgment::Ack(*oid, AckKind::Plain)).collect();
+            if common.is_empty() && !head.pack {
+                mine.acknowledgments.push(Acknowledgment::Nak);
             }
+            mine.ready = head.pack;
         }
         Version::V0 | Version::V1 if request.ended_after_deepen => mine.pack = false,
-        Version::V0 | Version::V1 => v0_lines(&mut mine, &common, request),
+        Version::V0 | Version::V1 => mine.acknowledgments = v0_lines(&common, request, head.pack),
     }
     mine
 }
 
 /// What git's upload-pack says to a stateless v0 client with these in common.
-fn v0_lines(mine: &mut Head, common: &[gix_hash::ObjectId], request: &FetchRequest) {
-    let kind = match (request.ack_mode, request.done) {
-        (AckMode::Detailed, true) => Some(AckKind::Common),
-        (AckMode::Detailed, false) => Some(AckKind::Ready),
-        (AckMode::Multi, _) => Some(AckKind::Continue),
-        (AckMode::Single, _) => None,
-    };
-    if let Some(kind) = kind {
-        mine.acknowledgments.extend(common.iter().map(|oid| Acknowledgment::Ack(*oid, kind)));
+fn v0_lines(common: &[gix_hash::ObjectId], request: &FetchRequest, pack: bool) -> Vec<Acknowledgment> {
+    let plain = |oid: &gix_hash::ObjectId| Acknowledgment::Ack(*oid, AckKind::Plain);
+    if request.ack_mode == AckMode::Single {
+        return vec![common.first().map_or(Acknowledgment::Nak, plain)];
     }
-    match common.last() {
-        Some(last) => {
-            if !request.done {
-                mine.acknowledgments.push(Acknowledgment::Nak);
-            }
-            let last = if request.ack_mode == AckMode::Single { &common[0] } else { last };
-            mine.acknowledgments.push(Acknowledgment::Ack(*last, AckKind::Plain));
-        }
-        None => {
-            mine.acknowledgments.push(Acknowledgment::Nak);
-            mine.pack = request.done;
-        }
+    let given_early = pack && !request.done;
+    let mut lines: Vec<_> = common
+        .iter()
+        .enumerate()
+        .map(|(at, oid)| {
+            let kind = match request.ack_mode {
+                AckMode::Multi | AckMode::Single => AckKind::Continue,
+                AckMode::Detailed if given_early && at + 1 == common.len() => AckKind::Ready,
+                AckMode::Detailed => AckKind::Common,
+            };
+            Acknowledgment::Ack(*oid, kind)
+        })
+        .collect();
+    if !request.done || common.is_empty() {
+        lines.push(Acknowledgment::Nak);
     }
+    if pack {
+        lines.extend(common.last().map(plain));
+    }
+    lines
 }
 
 /// The upstream's answer while it is passed on.
