@@ -20,7 +20,7 @@ use crate::config::{Config, Overrides, Source};
 /// disks must not use them all up.
 const BLOCKING_THREADS: usize = 512;
 
-/// A pull-through cache for GitOps fleets.
+/// A pull-through cache for fleets that deploy from Git.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, about, propagate_version = true)]
 struct Tidegate {
@@ -103,7 +103,7 @@ enum Exit {
 pub(crate) fn run() -> ExitCode {
     let ended = match Tidegate::parse().command {
         Command::Serve(place) => serve::run(place.source()),
-        Command::Check(place) => check::run(&place.source()),
+        Command::Check(place) => Ok(check::run(&place.source())),
         Command::Explain { url, json, place } => remote::explain(&place.source(), &url, json),
         Command::Fsck { offline: true, place } => fsck::offline(&place.source()),
         Command::Fsck { offline: false, place } => remote::fsck(&place.source()),

@@ -128,8 +128,8 @@ mod tests {
         let data = DataDir::open(dir.path()).unwrap();
         let made = data.secret(None).unwrap();
         assert_eq!(made, data.secret(None).unwrap());
-        let mode = fs::metadata(dir.path().join("secret")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        let permissions = fs::metadata(dir.path().join("secret")).unwrap().permissions();
+        assert_eq!(permissions.mode() & 0o777, 0o600);
     }
 
     #[test]

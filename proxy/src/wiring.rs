@@ -62,9 +62,10 @@ impl House {
         vec![git, Arc::new(Content(Arc::clone(&self.store)))]
     }
 
-    /// Adds every room's metrics.
+    /// Adds every room's metrics; `upstream` writes out the whole names.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.upstreams.register(registry);
+        let registry = registry.sub_registry_with_prefix("tidegate");
         self.cache_metrics.register(registry);
         let store = Arc::clone(&self.store);
         registry.register_collector(Box::new(Tiers::new(move || tiers(&store))));

@@ -19,12 +19,12 @@ impl Admin {
             Ok(destination) => destination,
             Err(words) => return text(StatusCode::BAD_REQUEST, Outcome::Denied, &words),
         };
-        if !(self.allowed)(&destination.upstream) {
+        let Some(upstream) = (self.upstream)(&destination.upstream) else {
             let words = format!("{} is not an upstream of this tidegate", destination.upstream);
             return text(StatusCode::FORBIDDEN, Outcome::Denied, &words);
-        }
+        };
         match path {
-            "/api/v1/explain" => self.explain(&destination).await,
+            "/api/v1/explain" => self.explain(&destination, upstream).await,
             "/api/v1/purge" => self.purge(&destination).await,
             _ => self.warm(&destination).await,
         }
@@ -34,22 +34,24 @@ impl Admin {
         let url = query.split('&').find_map(|pair| pair.strip_prefix("url="));
         let url = url.ok_or("the parameter `url` is missing: ?url=<host>/<path>")?;
         let url = percent_decode_str(url).decode_utf8().map_err(|_| "the parameter `url` is not UTF-8")?;
-        address::read(&url, &*self.allowed)
+        address::read(&url, &|upstream| (self.upstream)(upstream).is_some())
     }
 
-    async fn explain(&self, destination: &Destination) -> Response<Body> {
+    async fn explain(&self, destination: &Destination, upstream: Value) -> Response<Body> {
+        let (mut protocol, mut known) =
+            ("raw", json!({ "cached": false, "why": "no room keeps this path; it is relayed" }));
         for room in &self.rooms {
-            if let Some(known) = room.explain(destination).await {
-                let answer = json!({
-                    "destination": destination.to_string(),
-                    "room": room.protocol(),
-                    "known": known,
-                });
-                return crate::json(&answer);
+            if let Some(told) = room.explain(destination).await {
+                (protocol, known) = (room.protocol(), told);
+                break;
             }
         }
-        let known = json!({ "cached": false, "why": "no room keeps this path; it is relayed" });
-        crate::json(&json!({ "destination": destination.to_string(), "room": "raw", "known": known }))
+        crate::json(&json!({
+            "destination": destination.to_string(),
+            "room": protocol,
+            "upstream": upstream,
+            "known": known,
+        }))
     }
 
     async fn purge(&self, destination: &Destination) -> Response<Body> {

@@ -26,6 +26,9 @@ pub use gate::Gate;
 pub use status::{Status, TierStatus};
 pub use tiers::Tiers;
 
+/// Describes an upstream to the operator; none if it is not configured.
+pub type About = Box<dyn Fn(&Upstream) -> Option<serde_json::Value> + Send + Sync>;
+
 /// The admin listener's application.
 pub struct Admin {
     /// Who may ask.
@@ -34,8 +37,8 @@ pub struct Admin {
     pub registry: Registry,
     /// The protocol rooms.
     pub rooms: Vec<Arc<dyn Inspect>>,
-    /// Whether an upstream is configured.
-    pub allowed: Box<dyn Fn(&Upstream) -> bool + Send + Sync>,
+    /// What is known of an upstream, if it is configured.
+    pub upstream: About,
     /// What `/status` shows.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
 }

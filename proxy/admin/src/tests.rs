@@ -42,7 +42,9 @@ fn admin(loopback: bool, token: Option<&'static str>) -> RoomService {
         gate: Gate { loopback, token: Box::new(move || token.map(str::to_owned)) },
         registry,
         rooms: vec![Arc::new(FakeGit)],
-        allowed: Box::new(|upstream| upstream.as_str() == "github.com"),
+        upstream: Box::new(|name| {
+            (name.as_str() == "github.com").then(|| serde_json::json!({ "credential": "the caller's own" }))
+        }),
         status: Box::new(|| Status { version: "0.1.0".into(), ..Status::default() }),
     }
     .service()
@@ -121,6 +123,7 @@ async fn the_rooms_are_asked() {
         ask(&admin, "GET", "/api/v1/explain?url=https%3A%2F%2Fgithub.com%2Forg%2Fapp", &[LOCAL]).await;
     let known: serde_json::Value = serde_json::from_str(&known).unwrap();
     assert_eq!(known["room"], "git");
+    assert_eq!(known["upstream"]["credential"], "the caller's own");
     assert_eq!(known["known"]["age_seconds"], 7);
     let (_, relayed) = ask(&admin, "GET", "/api/v1/explain?url=github.com/else", &[LOCAL]).await;
     assert!(relayed.contains("\"raw\""), "{relayed}");

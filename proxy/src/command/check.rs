@@ -3,17 +3,17 @@
 use super::{Exit, say};
 use crate::config::Source;
 
-pub(super) fn run(source: &Source) -> anyhow::Result<Exit> {
+pub(super) fn run(source: &Source) -> Exit {
     match source.load() {
         Ok(_) => {
             say("ok");
-            Ok(Exit::Ok)
+            Exit::Ok
         }
         Err(problems) => {
             for problem in problems {
                 say(&problem.to_string());
             }
-            Ok(Exit::Problems)
+            Exit::Problems
         }
     }
 }

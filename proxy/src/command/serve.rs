@@ -15,6 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_admin::{Admin, Gate, Status};
 use tidegate_front::{Admission, Listen, Listener, Serving, Site};
 use tidegate_http::RoomService;
+use tidegate_upstream::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -90,10 +91,11 @@ impl Server {
             state: State::new(text, config.clone()),
         };
         let front = Arc::new(tidegate_front::Metrics::default());
-        let mut registry = Registry::with_prefix("tidegate");
-        front.register(&mut registry);
-        reload.register(&mut registry);
+        let mut registry = Registry::default();
         house.register(&mut registry);
+        let prefixed = registry.sub_registry_with_prefix("tidegate");
+        front.register(prefixed);
+        reload.register(prefixed);
         let admin = admin(&house, registry, (config.admin, token), &draining);
         let app = tidegate_front::app(site(&house, &draining), &front);
 
@@ -182,7 +184,7 @@ fn admin(
         },
         registry,
         rooms: house.inspected(),
-        allowed: Box::new(move |name| upstreams.get(name).is_some()),
+        upstream: Box::new(move |name| upstreams.get(name).map(|client| about(&client))),
         status: Box::new(move || Status {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_seconds: started.elapsed().as_secs(),
@@ -192,6 +194,21 @@ fn admin(
         }),
     };
     admin.service()
+}
+
+/// Whose credential and budget a request to an upstream has.
+fn about(client: &Client) -> serde_json::Value {
+    let budget = &client.config().budget;
+    serde_json::json!({
+        "host": client.name().as_str(),
+        "credential": if client.credential().is_some() { "ours, for what a proven caller asked" } else { "the caller's own" },
+        "budget": {
+            "per_minute": budget.per_minute,
+            "concurrent": budget.concurrent,
+            "per_credential": budget.per_credential,
+            "remaining": client.budget_remaining(),
+        },
+    })
 }
 
 /// Raises the limit on open files as far as it goes; where that is not enough

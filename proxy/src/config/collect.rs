@@ -120,8 +120,8 @@ impl Gaps {
         });
         match (parent, last) {
             (Some(Value::Object(table)), Step::Key(key)) => table.remove(key).is_some(),
-            (Some(Value::Array(list)), Step::At(index)) if *index < list.len() => {
-                list.remove(*index);
+            (Some(Value::Array(elements)), Step::At(index)) if *index < elements.len() => {
+                elements.remove(*index);
                 let original = self.original(way, *index);
                 let gone = self.0.entry(way.to_vec()).or_default();
                 gone.push(original);

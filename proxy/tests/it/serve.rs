@@ -9,13 +9,33 @@ use std::{
 
 use crate::program::{PROGRAM, Server, ask, connect, run};
 
-const CONFIG: &str = "listen: 127.0.0.1:0\nupstreams: [{host: git.test}]\n";
+// Nothing listens on port 9: an upstream that is away.
+const CONFIG: &str = "listen: 127.0.0.1:0
+upstreams: [{host: git.test, url: 'http://127.0.0.1:9', allow_private: true}]
+";
 
 #[test]
 fn health_and_readiness_are_answered_whatever_the_upstreams_do() {
     let server = Server::start(CONFIG);
     for path in ["/-/healthz", "/-/readyz"] {
         assert!(server.get(path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+}
+
+#[test]
+fn the_documented_metrics_have_their_documented_names() {
+    let server = Server::start(CONFIG);
+    server.get("/git.test/a/releases");
+    let page = server.metrics();
+    for name in [
+        "tidegate_requests_total",
+        "tidegate_request_seconds_bucket",
+        "tidegate_upstream_requests_total",
+        "tidegate_budget_remaining",
+        "tidegate_store_bytes",
+        "tidegate_store_evictions_total",
+    ] {
+        assert!(page.lines().any(|line| line.starts_with(&format!("{name}{{"))), "{name} is not in {page}");
     }
 }
 
