@@ -180,13 +180,12 @@ impl Repository {
         let shallow = std::fs::read_to_string(self.path().join("shallow")).unwrap_or_default();
         let boundary: HashSet<_> = oids(&shallow).into_iter().collect();
         let graph = Graph::build(&set, &self.tips(), &boundary).unwrap();
-        let format = "--format=%(objectname) %(*objectname)";
-        let tags = self.git(&["for-each-ref", format, "refs/tags"]);
-        let tags =
-            tags.lines().filter_map(|line| line.split_once(' ')).filter(|(_, peeled)| !peeled.is_empty());
-        // for-each-ref peels one step only.
-        let peel = |name: &str| oid(&self.git(&["rev-parse", &format!("{name}^{{}}")]));
-        let tags = tags.map(|(tag, _)| (oid(tag), peel(tag))).collect();
+        let named = "--format=%(objecttype) %(objectname)";
+        let named = self.git(&["for-each-ref", named, "refs/tags"]);
+        let tags: Vec<_> = named.lines().filter_map(|line| line.strip_prefix("tag ")).map(oid).collect();
+        let ends: String = lines(&tags).replace('\n', "^{}\n");
+        let ends = oids(&self.feed(&["cat-file", "--batch-check"], ends.as_bytes()));
+        let tags = tags.into_iter().zip(ends).collect();
         Snapshot { set, graph, tags }
     }
 

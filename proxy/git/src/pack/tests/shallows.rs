@@ -2,12 +2,11 @@
 
 use gix_hash::ObjectId;
 
-use super::fixture::{Dice, Repository, set};
+use super::fixture::{Dice, Repository, Snapshot, set};
 use crate::pack::{Deepen, Query, Stop, plan};
 
 /// Plans and writes; the same as stock git's answer in lists and objects, or both refuse.
-fn compare(repository: &Repository, query: &Query<'_>) {
-    let snapshot = repository.open();
+fn compare(repository: &Repository, snapshot: &Snapshot, query: &Query<'_>) {
     let stock = repository.stock(query);
     match plan(&snapshot.view(), query) {
         Ok(plan) => {
@@ -26,6 +25,7 @@ fn compare_all(seeds: std::ops::Range<u64>, deepen: impl Fn(&mut Dice, &[ObjectI
     for seed in seeds {
         let repository = Repository::random(seed, 40);
         repository.git(&["config", "pack.useSparse", "false"]);
+        let snapshot = repository.open();
         let commits = repository.commits();
         let mut dice = Dice::new(seed + 1);
         for round in 0..4 {
@@ -43,7 +43,7 @@ fn compare_all(seeds: std::ops::Range<u64>, deepen: impl Fn(&mut Dice, &[ObjectI
                 ofs_delta: true,
                 ..Query::default()
             };
-            compare(&repository, &query);
+            compare(&repository, &snapshot, &query);
         }
     }
 }
@@ -89,6 +89,7 @@ fn a_shallow_client_that_asks_for_no_depth_keeps_its_ends() {
     for seed in 60..66 {
         let repository = Repository::random(seed, 40);
         repository.git(&["config", "pack.useSparse", "false"]);
+        let snapshot = repository.open();
         let commits = repository.commits();
         let mut dice = Dice::new(seed);
         let (wants, client) = (dice.some(&commits, 3), dice.some(&commits, 2));
@@ -100,7 +101,7 @@ fn a_shallow_client_that_asks_for_no_depth_keeps_its_ends() {
             ofs_delta: true,
             ..Query::default()
         };
-        compare(&repository, &query);
+        compare(&repository, &snapshot, &query);
     }
 }
 
