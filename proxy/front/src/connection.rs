@@ -27,6 +27,7 @@ use crate::{
     Limits, Serving,
     activity::{Activity, Running, Verdict},
     ask::ask,
+    socket::ClientSocket,
     watched::Watched,
 };
 
@@ -41,6 +42,7 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 pub(crate) struct Connection {
     pub(crate) serving: Serving,
     pub(crate) client: Client,
+    pub(crate) socket: ClientSocket,
 }
 
 impl Connection {
@@ -49,7 +51,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { serving, client } = self;
+        let Self { serving, client, socket } = self;
         let Serving { app, limits, mut shutdown, .. } = serving;
         let activity = Activity::new(Arc::clone(&limits));
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
@@ -93,6 +95,7 @@ impl Connection {
                         Verdict::Close => return,
                         Verdict::Cut(why) => {
                             tracing::info!(client = %client.address, why, "cut a connection");
+                            socket.cut();
                             return;
                         }
                     };

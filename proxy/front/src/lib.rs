@@ -18,6 +18,7 @@ mod metrics;
 mod panic;
 mod plaintext;
 mod report;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -17,6 +17,7 @@ use crate::{
     admission::{Admission, Seat},
     connection::Connection,
     listen::{Listen, Tls},
+    socket::ClientSocket,
     tls::{TlsError, TlsIdentity},
 };
 
@@ -26,7 +27,7 @@ const BACKLOG: i32 = 4_096;
 const TURN: Duration = Duration::from_secs(60);
 /// Unsent bytes the kernel holds: small, so that a slow reader is told from one
 /// that stopped, and a dead one costs little.
-const UNSENT: u32 = 128 << 10;
+const UNSENT: u32 = 64 << 10;
 
 /// Why a listener can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -165,11 +166,12 @@ impl Serve {
         let Ok(_turn) = timeout(TURN, self.seat.turn()).await else { return };
         let address = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let client = Client { address, encrypted: self.acceptor.is_some() };
-        let connection = Connection { serving: self.serving.clone(), client };
+        let socket = ClientSocket::new(stream);
+        let connection = Connection { serving: self.serving.clone(), client, socket: socket.clone() };
         match self.acceptor {
-            None => connection.run(stream).await,
+            None => connection.run(socket).await,
             Some(acceptor) => {
-                let handshake = timeout(self.serving.limits.header_read, acceptor.accept(stream));
+                let handshake = timeout(self.serving.limits.header_read, acceptor.accept(socket));
                 match handshake.await {
                     Ok(Ok(stream)) => connection.run(stream).await,
                     Ok(Err(error)) => tracing::debug!(client = %address, %error, "the TLS handshake failed"),

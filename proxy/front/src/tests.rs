@@ -254,3 +254,12 @@ async fn a_drain_ends_idle_connections_at_once_and_stuck_ones_at_its_deadline() 
     timeout(Duration::from_secs(9), front.served).await.unwrap().unwrap();
     assert!(TcpStream::connect(front.address).await.is_err());
 }
+
+#[tokio::test]
+async fn a_connection_that_is_cut_is_reset() {
+    let front = Front::start(Limits { header_read: Duration::from_millis(100), ..Limits::default() });
+    let mut stream = front.connect().await;
+    stream.write_all(b"GET /-/heal").await.unwrap();
+    let error = stream.read(&mut [0; 9]).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
