@@ -43,6 +43,7 @@ impl House {
             metrics: cache_metrics.clone(),
         };
         let git = Git::new(parts).context("cannot open the git room")?;
+        git.resume();
         Ok(Self { store, upstreams, git, cache_metrics })
     }
 

@@ -17,6 +17,9 @@ const IN_USE: Duration = Duration::from_secs(60);
 /// Mirrors read within this time are kept fresh again after a restart.
 const RESUME: Duration = Duration::from_secs(3600);
 
+/// How often the age of refs is measured.
+const MEASURE_EVERY: Duration = Duration::from_secs(10);
+
 /// The accounts of all mirrors on disk.
 #[derive(Default)]
 pub(crate) struct Accounts(Mutex<HashMap<Repository, Account>>);
@@ -73,8 +76,21 @@ impl Git {
     }
 
     /// Takes up the mirrors of earlier runs: all are counted, those in use are
-    /// kept fresh.
+    /// kept fresh. Then keeps the metric of the oldest refs in use.
     pub fn resume(self: &Arc<Self>) {
+        let git = Arc::clone(self);
+        tokio::task::spawn_blocking(move || git.take_up());
+        let git = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(MEASURE_EVERY).await;
+                let Some(git) = git.upgrade() else { return };
+                git.metrics.oldest("git", git.oldest(RESUME));
+            }
+        });
+    }
+
+    fn take_up(self: &Arc<Self>) {
         let now = SystemTime::now();
         for listed in self.registry.list() {
             self.account(&listed.repository);

@@ -24,7 +24,7 @@ pub(crate) async fn advertise(
 ) -> Result<Response<Body>, Error> {
     let live = &admitted.live;
     if version == Version::V2 {
-        live.read(Scope::Eager);
+        git.note_read(live, Scope::Eager);
         let served = Served {
             generation: Some(live.snapshot().map_or(0, |snapshot| snapshot.generation)),
             ..Served::new(Outcome::Hit)

@@ -39,7 +39,7 @@ impl Fetch<'_> {
     /// Answers the request.
     pub(crate) async fn answer(&self, mut request: FetchRequest) -> Result<Response<Body>, Error> {
         let live = &self.admitted.live;
-        live.read(Scope::Eager);
+        self.git.note_read(live, Scope::Eager);
         let wanted = self.resolve(&mut request).await?;
         if request.wants_nothing() {
             return Ok(respond::whole(respond::RESULT, "", Served::new(Outcome::Bypass)));
@@ -156,7 +156,7 @@ impl Fetch<'_> {
     ) -> Result<Response<Body>, Error> {
         let live = &self.admitted.live;
         // After a restart nothing may have been seen yet.
-        let view = match live.view(Scope::Eager) {
+        let view = match live.view() {
             Some(view) if live.dialect().is_some() => view,
             _ => self.refs(Scope::Eager).await?.0,
         };

@@ -134,16 +134,20 @@ impl Git {
 
     /// The repository as it is known, or a fresh start of it, which is not
     /// remembered until its upstream accepts somebody.
-    pub(crate) fn live(&self, asked: &Asked, client: Arc<Client>) -> Arc<Live> {
+    pub(crate) async fn live(&self, asked: &Asked, client: Arc<Client>) -> Arc<Live> {
         if let Some(live) = self.live.get(&asked.content) {
             return live;
         }
-        let mirror = self.on_disk(&asked.content);
+        // Opening a mirror reads its commits.
+        let (git, repository) = (self.itself(), asked.content.clone());
+        let opened = tokio::task::spawn_blocking(move || git.on_disk(&repository)).await;
+        let mirror = opened.unwrap_or_default();
         let on_disk = mirror.is_some();
         let live = Arc::new(Live::new(asked.content.clone(), asked.spelled.clone(), client, mirror));
         if on_disk { self.live.get_with(asked.content.clone(), || live) } else { live }
     }
 
+    /// Opens the mirror of a repository, if there is one. Blocks.
     fn on_disk(&self, repository: &Repository) -> Option<Arc<Mirror>> {
         self.registry.find(repository, SystemTime::now()).unwrap_or_else(|error| {
             tracing::error!(%repository, %error, "the mirror can't be opened");
@@ -151,11 +155,20 @@ impl Git {
         })
     }
 
-    /// The repository of a mirror that an earlier run left.
+    /// The repository of a mirror that an earlier run left. Blocks.
     pub(crate) fn reopen(&self, repository: &Repository, client: Arc<Client>) -> Option<Arc<Live>> {
         let mirror = self.on_disk(repository)?;
         let live = || Arc::new(Live::new(repository.clone(), repository.clone(), client, Some(mirror)));
         Some(self.live.get_with(repository.clone(), live))
+    }
+
+    /// Notes that a repository was read, for the order of eviction.
+    pub(crate) fn note_read(&self, live: &Live, scope: Scope) {
+        if live.read(scope) && live.mirror.load().is_some() {
+            let (git, repository) = (self.itself(), live.repository.clone());
+            // The registry may touch a file.
+            tokio::task::spawn_blocking(move || git.registry.find(&repository, SystemTime::now()).map(drop));
+        }
     }
 
     /// Remembers a repository that its upstream acknowledged; everyone works
@@ -174,6 +187,12 @@ impl Git {
         self.live.invalidate(repository);
     }
 
+    /// The age of the oldest refs in use.
+    pub(crate) fn oldest(&self, in_use: Duration) -> Duration {
+        let ages = self.live.iter().filter(|(_, live)| live.idle() <= in_use);
+        ages.filter_map(|(_, live)| live.view()?.age).max().unwrap_or_default()
+    }
+
     /// A handle to pass to work that outlives its caller.
     pub(crate) fn itself(&self) -> Arc<Self> {
         self.itself.upgrade().expect("a room is only ever made inside an Arc")
@@ -181,9 +200,15 @@ impl Git {
 
     /// Lets a caller in, asking the upstream if its last word is too old.
     ///
-    /// Authorization comes before anything else is looked at.
-    pub(crate) async fn admit(self: &Arc<Self>, who: Who, client: Arc<Client>) -> Result<Admitted, Error> {
-        let live = self.live(&who.asked, client);
+    /// Authorization comes before anything else is looked at. `reads` is what
+    /// the request will need of the refs: a look made now covers it.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        who: Who,
+        client: Arc<Client>,
+        reads: Scope,
+    ) -> Result<Admitted, Error> {
+        let live = self.live(&who.asked, client).await;
         if live.foreign().is_some() {
             return Ok(Admitted { live, grant: None, who });
         }
@@ -205,7 +230,7 @@ impl Git {
             return Ok(Admitted { live, grant: Some(grant.clone()), who });
         }
         let patience = if can_wait_less { ASK_PROVEN } else { ASK_UNPROVEN };
-        let looked = timeout(patience, self.look(&live, who.clone(), self.first_scope(&live))).await;
+        let looked = timeout(patience, self.look(&live, who.clone(), self.first_scope(&live, reads))).await;
         let sick = match looked {
             Ok(Looked::Accepted(_)) => match self.access.standing(&who.asked, ttl, from) {
                 Standing::Granted(grant) => {
@@ -229,10 +254,13 @@ impl Git {
         }
     }
 
-    /// What a verdict's look covers: the whole list where clients want it, so
-    /// that they need no second one.
-    fn first_scope(&self, live: &Live) -> Scope {
-        live.due_scope(self.config.refresh_every)
+    /// What a verdict's look covers: what the request reads, so that it needs
+    /// no second one.
+    fn first_scope(&self, live: &Live, reads: Scope) -> Scope {
+        match reads {
+            Scope::Verdict if live.dialect().is_some() => live.due_scope(self.config.refresh_every),
+            reads => self.look_scope(live, reads),
+        }
     }
 
     /// Passes a request through untouched, with its caller's identity.

@@ -20,7 +20,7 @@ impl Inspect for Git {
     }
 
     fn explain<'a>(&'a self, destination: &'a Destination) -> Answer<'a, Option<Value>> {
-        Box::pin(async move { self.explained(destination) })
+        Box::pin(self.explained(destination))
     }
 
     fn purge<'a>(&'a self, destination: &'a Destination) -> Answer<'a, Done> {
@@ -63,10 +63,10 @@ impl Git {
         Some((asked, client, identity))
     }
 
-    fn explained(&self, destination: &Destination) -> Option<Value> {
+    async fn explained(&self, destination: &Destination) -> Option<Value> {
         let (asked, client, _) = self.operator_asks(destination)?;
-        let live = self.live(&asked, Arc::clone(&client));
-        let view = live.view(Scope::Eager);
+        let live = self.live(&asked, Arc::clone(&client)).await;
+        let view = live.view();
         let snapshot = live.snapshot();
         let borrowed = self.access.borrow(&asked.content).is_some();
         let public = self.access.is_public(&asked.spelled, &asked.content);
@@ -151,7 +151,7 @@ impl Git {
         let who =
             Who { asked, identity, by_owner: false, priority: Priority::Webhook, from: None, proves: false };
         let git = self.itself();
-        let live = self.live(&who.asked, client);
+        let live = self.live(&who.asked, client).await;
         match git.look(&live, who.clone(), Scope::All).await {
             Looked::Accepted(_) => {}
             Looked::Denied(refusal) => return failed(format!("the upstream answered {}", refusal.status)),

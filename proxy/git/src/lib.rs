@@ -28,9 +28,9 @@ pub mod pack;
 mod prepare;
 mod push;
 mod receive;
+mod refresh;
 #[doc(hidden)]
 pub mod refs;
-mod refresh;
 mod rescue;
 mod respond;
 mod responses;

@@ -25,8 +25,8 @@ pub(crate) async fn list(
     let live = &admitted.live;
     let (mut view, mut outcome) = match scope(request) {
         Scope::Eager => git.fresh(live, &admitted.who, Scope::Eager, since).await?,
-        Scope::All => {
-            let known = live.view(Scope::Eager);
+        Scope::Verdict | Scope::All => {
+            let known = live.view();
             let named = known.is_some_and(|view| is_named_here(request, &view.refs));
             let scope = if named { Scope::Eager } else { Scope::All };
             git.fresh(live, &admitted.who, scope, since).await?

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::{
     mirror::{Mirror, Snapshot},
     pack::Reach,
+    refresh::LISTED_EVERY,
     refs::{RefTable, is_eager},
     speak::{Dialect, Scope, Speaker},
     wire::protocol::Version,
@@ -33,6 +34,8 @@ const ASKS_A_MINUTE: usize = 10;
 /// waits for the upstream for so long.
 const REMEMBER_AWAY: Duration = Duration::from_secs(10);
 
+/// A mirror's last use is noted on disk this often.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
 /// A look that would remove most refs is believed after this long.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 
@@ -55,9 +58,21 @@ pub(crate) struct View {
     pub(crate) refs: Arc<RefTable>,
     /// `None` while no mirror is there yet: objects come from the upstream.
     pub(crate) snapshot: Option<Arc<Snapshot>>,
-    /// How long ago the upstream was seen to have these refs; `None` after a
-    /// restart.
+    /// How long ago the upstream was seen to have these branches and tags;
+    /// `None` after a restart.
     pub(crate) age: Option<Duration>,
+    /// The same for the refs that are only listed.
+    pub(crate) listed_age: Option<Duration>,
+}
+
+impl View {
+    /// The age of the oldest of the refs in `scope`.
+    pub(crate) fn ages(&self, scope: Scope) -> Option<Duration> {
+        match scope {
+            Scope::Verdict | Scope::Eager => self.age,
+            Scope::All => Some(self.age?.max(self.listed_age?)),
+        }
+    }
 }
 
 /// A snapshot, and what is known of what its roots reach.
@@ -95,6 +110,7 @@ struct State {
     last_look: Option<Instant>,
     last_read: Instant,
     last_list: Option<Instant>,
+    noted: Option<Instant>,
     away_until: Option<Instant>,
     unknown: VecDeque<(ObjectId, Instant)>,
     asks: VecDeque<Instant>,
@@ -112,14 +128,6 @@ struct Ages {
 }
 
 impl Ages {
-    fn of(&self, scope: Scope) -> Option<Instant> {
-        match scope {
-            Scope::Eager => self.eager,
-            // A whole list is as old as its older half.
-            Scope::All => self.eager.min(self.listed),
-        }
-    }
-
     fn set(&mut self, scope: Scope, at: Instant) {
         self.eager = Some(at);
         if scope == Scope::All {
@@ -153,6 +161,7 @@ impl Live {
                 last_look: None,
                 last_read: now,
                 last_list: None,
+                noted: None,
                 away_until: None,
                 unknown: VecDeque::new(),
                 asks: VecDeque::new(),
@@ -224,21 +233,19 @@ impl Live {
     }
 
     /// What a request is answered from now; `None` if nothing was ever seen.
-    pub(crate) fn view(&self, scope: Scope) -> Option<View> {
+    pub(crate) fn view(&self) -> Option<View> {
         let snapshot = self.snapshot();
         let state = self.state();
-        match snapshot {
-            Some(snapshot) => Some(View {
-                refs: Arc::clone(&snapshot.refs),
-                age: state.confirmed.of(scope).map(|at| at.elapsed()),
-                snapshot: Some(snapshot),
-            }),
-            None => {
-                let refs = state.observed.clone()?;
-                let age = state.seen.of(scope).map(|at| at.elapsed());
-                Some(View { refs, snapshot: None, age })
-            }
-        }
+        let (refs, ages) = match &snapshot {
+            Some(snapshot) => (Arc::clone(&snapshot.refs), state.confirmed),
+            None => (state.observed.clone()?, state.seen),
+        };
+        Some(View {
+            refs,
+            snapshot,
+            age: ages.eager.map(|at| at.elapsed()),
+            listed_age: ages.listed.map(|at| at.elapsed()),
+        })
     }
 
     /// What the last look saw, if it is ahead of what is served.
@@ -339,13 +346,20 @@ impl Live {
         state.unknown.clear();
     }
 
-    /// A client read refs or objects.
-    pub(crate) fn read(&self, scope: Scope) {
+    /// A client read refs or objects. Tells whether that is worth noting on
+    /// disk: once a minute is.
+    pub(crate) fn read(&self, scope: Scope) -> bool {
         let mut state = self.state();
-        state.last_read = Instant::now();
+        let now = Instant::now();
+        state.last_read = now;
         if scope == Scope::All {
-            state.last_list = Some(state.last_read);
+            state.last_list = Some(now);
         }
+        let due = state.noted.is_none_or(|noted| now - noted >= NOTE_EVERY);
+        if due {
+            state.noted = Some(now);
+        }
+        due
     }
 
     pub(crate) fn idle(&self) -> Duration {
@@ -357,7 +371,7 @@ impl Live {
     pub(crate) fn due_scope(&self, refresh_every: Duration) -> Scope {
         let state = self.state();
         let listed = state.last_list.is_some_and(|at| at.elapsed() < refresh_every * 10);
-        let old = state.seen.listed.is_none_or(|at| at.elapsed() >= refresh_every * 5);
+        let old = state.seen.listed.is_none_or(|at| at.elapsed() >= refresh_every * LISTED_EVERY);
         if listed && old { Scope::All } else { Scope::Eager }
     }
 

@@ -23,6 +23,8 @@ use crate::{
 const ASK_FIRST: Duration = Duration::from_secs(5);
 /// A reader who can't be served otherwise waits this long.
 const ASK_COLD: Duration = Duration::from_secs(60);
+/// Refs that are only listed are looked at once in so many intervals.
+pub(crate) const LISTED_EVERY: u32 = 5;
 /// A reader waits this long for moved refs to be fetched.
 const UPDATE_FIRST: Duration = Duration::from_secs(10);
 
@@ -80,27 +82,26 @@ impl Git {
         scope: Scope,
         since: Instant,
     ) -> Result<(View, Outcome), Error> {
-        live.read(scope);
-        let lifetime = self.lifetime();
-        let view = live.view(scope);
+        self.note_read(live, scope);
+        let view = live.view();
         if let Some(view) = &view {
-            let asked_for_this = view.age.is_some_and(|age| age <= since.elapsed());
+            let asked_for_this = view.ages(scope).is_some_and(|age| age <= since.elapsed());
             if asked_for_this {
                 let outcome = if view.snapshot.is_some() { Outcome::Revalidated } else { Outcome::Miss };
                 return Ok((view.clone(), outcome));
             }
             if self.config.revalidate == Revalidate::Stale {
-                match lifetime.judge(view.age) {
+                match self.judge(view, scope) {
                     Freshness::Fresh => return Ok((view.clone(), Outcome::Hit)),
                     Freshness::Stale => {
-                        self.look_behind(live, who.clone(), scope);
+                        self.look_behind(live, who.clone(), self.look_scope(live, scope));
                         return Ok((view.clone(), Outcome::Stale));
                     }
                     Freshness::Expired => {}
                 }
             }
             if live.is_away() && self.may_serve_stale(view) {
-                self.look_behind(live, who.clone(), scope);
+                self.look_behind(live, who.clone(), self.look_scope(live, scope));
                 return Ok((view.clone(), Outcome::Stale));
             }
         }
@@ -115,6 +116,7 @@ impl Git {
         view: Option<View>,
     ) -> Result<(View, Outcome), Error> {
         let patience = if view.is_some() { ASK_FIRST } else { ASK_COLD };
+        let scope = self.look_scope(live, scope);
         let looked = timeout(patience, self.look(live, who.clone(), scope)).await;
         let sick = match looked {
             Ok(Looked::Accepted(sight)) => {
@@ -123,7 +125,7 @@ impl Git {
                     // Moved refs are served once their objects are here.
                     let _ = timeout(UPDATE_FIRST, self.update(live, &who.behalf())).await;
                 }
-                if let Some(view) = live.view(scope) {
+                if let Some(view) = live.view() {
                     let outcome =
                         if changed || view.snapshot.is_none() { Outcome::Miss } else { Outcome::Revalidated };
                     return Ok((view, outcome));
@@ -142,6 +144,30 @@ impl Git {
             Some(view) => Ok((view, Outcome::Stale)),
             None => Err(Error::Away { upstream: live.client.name().clone(), sick }),
         }
+    }
+
+    /// Whether refs may be served. The ones that are only listed are looked at
+    /// less often, so they age more slowly.
+    fn judge(&self, view: &View, scope: Scope) -> Freshness {
+        let eager = self.lifetime().judge(view.age);
+        if scope != Scope::All {
+            return eager;
+        }
+        let every = self.config.refresh_every * LISTED_EVERY;
+        let listed = Lifetime::of_interval(every, self.config.stale_if_error).judge(view.listed_age);
+        match (eager, listed) {
+            (Freshness::Expired, _) | (_, Freshness::Expired) => Freshness::Expired,
+            (Freshness::Stale, _) | (_, Freshness::Stale) => Freshness::Stale,
+            _ => Freshness::Fresh,
+        }
+    }
+
+    /// What a look must cover so that a read of `scope` is fresh: the whole
+    /// list only if the listed refs are due themselves.
+    pub(crate) fn look_scope(&self, live: &Live, scope: Scope) -> Scope {
+        let every = self.config.refresh_every * LISTED_EVERY;
+        let listed_are_fresh = live.view().and_then(|view| view.listed_age).is_some_and(|age| age < every);
+        if scope == Scope::All && listed_are_fresh { Scope::Eager } else { scope }
     }
 
     /// Whether refs of this age may be served while the upstream is away; an
@@ -209,7 +235,8 @@ fn accepted(git: &Arc<Git>, live: &Arc<Live>, who: &Who, seen: Seen, started: In
         git.access.accept(&who.asked, &who.identity, who.by_owner);
         live.accepted_spelling(&who.asked.spelled);
     }
-    let sight = live.saw(seen.refs, seen.scope, started);
+    let Some(refs) = seen.refs else { return Looked::Accepted(Sight::Cold) };
+    let sight = live.saw(refs, seen.scope, started);
     let result = match sight {
         Sight::Changed => {
             git.update_behind(live, &who.behalf());

@@ -22,6 +22,7 @@ use crate::{
     push::push,
     rescue::rescue,
     respond,
+    speak::Scope,
     wire::{
         RequestError,
         fetch::{self, FetchRequest},
@@ -71,7 +72,10 @@ impl Git {
             let request = Request::from_parts(head, body);
             return push(self, request, &who, &client, endpoint.verb).await;
         }
-        let admitted = self.admit(who, Arc::clone(&client)).await?;
+        let version = Version::from_header(head.headers.get("git-protocol").map(http::HeaderValue::as_bytes));
+        let lists = endpoint.verb == Verb::Advertise && version != Version::V2;
+        let reads = if lists { Scope::All } else { Scope::Verdict };
+        let admitted = self.admit(who, Arc::clone(&client), reads).await?;
         if admitted.grant.is_none() {
             // Its upstream judges every request; nothing of it is kept.
             let request = Request::from_parts(head, body);
@@ -80,7 +84,6 @@ impl Git {
             response.extensions_mut().insert(Served { detail: Some("relay"), ..Served::new(Outcome::Relay) });
             return Ok(response);
         }
-        let version = Version::from_header(head.headers.get("git-protocol").map(http::HeaderValue::as_bytes));
         match endpoint.verb {
             Verb::Advertise => advertise(self, &admitted, version, since).await,
             Verb::Call => {

@@ -47,6 +47,9 @@ const FIRST_BYTE: Duration = Duration::from_secs(60);
 /// Which refs are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Scope {
+    /// None: only whether the caller is let in. Free where the upstream's
+    /// dialect has to be learned anyway; else as good as `Eager`.
+    Verdict,
     /// HEAD, branches and tags.
     Eager,
     /// Everything the upstream lists.
@@ -64,8 +67,9 @@ pub(crate) struct Dialect {
 /// What a look found.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    pub(crate) refs: RefTable,
-    /// Whether `refs` is everything the upstream lists.
+    /// `None` if only the dialect was learned.
+    pub(crate) refs: Option<RefTable>,
+    /// Which refs those are.
     pub(crate) scope: Scope,
     pub(crate) dialect: Dialect,
 }
@@ -134,13 +138,13 @@ impl Speaker {
         if !advertisement.shallow.is_empty() {
             return Err(Unseen::Foreign("it is a shallow repository"));
         }
-        if dialect.speaks_v2() {
-            return self.list(behalf, scope, &dialect).await;
+        if !dialect.speaks_v2() {
+            return Ok(Seen { refs: advertisement.refs, scope: Scope::All, dialect });
         }
-        let Some(refs) = advertisement.refs else {
-            return Err(Unseen::Sick(Sick::new("its answer has no refs")));
-        };
-        Ok(Seen { refs, scope: Scope::All, dialect })
+        if scope == Scope::Verdict {
+            return Ok(Seen { refs: None, scope, dialect });
+        }
+        self.list(behalf, scope, &dialect).await
     }
 
     async fn advertisement(&self, behalf: &OnBehalf) -> Result<(Advertisement, Arc<str>), Unseen> {
@@ -159,7 +163,7 @@ impl Speaker {
 
     async fn list(&self, behalf: &OnBehalf, scope: Scope, dialect: &Dialect) -> Result<Seen, Unseen> {
         let prefixes: &[&[u8]] = match scope {
-            Scope::Eager => &[b"HEAD", b"refs/heads/", b"refs/tags/"],
+            Scope::Verdict | Scope::Eager => &[b"HEAD", b"refs/heads/", b"refs/tags/"],
             Scope::All => &[],
         };
         let body = ls_refs::Request::full(prefixes).encode(&dialect.capabilities);
@@ -167,7 +171,7 @@ impl Speaker {
         let reply = self.ask(ask, behalf, respond::RESULT).await?;
         let hash = dialect.capabilities.object_format();
         let refs = reply.parse(move |bytes| ls_refs::parse_answer(bytes, hash)).await?;
-        Ok(Seen { refs, scope, dialect: dialect.clone() })
+        Ok(Seen { refs: Some(refs), scope, dialect: dialect.clone() })
     }
 
     /// Asks for a pack. The answer's body is still to be parsed.

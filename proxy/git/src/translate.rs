@@ -6,8 +6,6 @@
 //! other the upstream is asked to wait for `done`, and where it can't, the
 //! round ends with NAK.
 
-use std::sync::Arc;
-
 use futures_util::stream;
 use http::Response;
 use http_body_util::BodyExt as _;
@@ -18,6 +16,7 @@ use crate::{
     error::Error,
     fetch::Fetch,
     respond,
+    speak::{Dialect, OnBehalf},
     update::not_fetched,
     wire::{
         answer::{AckKind, Acknowledgment, AnswerParser, Event, Head, WantedRef},
@@ -69,6 +68,18 @@ impl Fetch<'_> {
         } else {
             Ok(respond::whole(respond::RESULT, head.encode(self.version), served))
         }
+    }
+
+    async fn ask(
+        &self,
+        dialect: &Dialect,
+        behalf: &OnBehalf,
+        onward: &FetchRequest,
+    ) -> Result<Answer, Error> {
+        let speaker = self.admitted.live.speaker(&self.admitted.who.asked.spelled);
+        let body =
+            speaker.fetch(behalf, dialect, onward).await.map_err(|error| not_fetched(&speaker, error))?;
+        Ok(Answer::new(body, dialect.parser(onward)))
     }
 }
 
@@ -174,10 +185,10 @@ impl Answer {
         }
     }
 
-    async fn head(&mut self) -> Result<Arc<Head>, Error> {
+    async fn head(&mut self) -> Result<Head, Error> {
         while let Some(event) = self.next().await? {
             match event {
-                Event::Head(head) => return Ok(Arc::new(head)),
+                Event::Head(head) => return Ok(head),
                 Event::Error(text) => return Err(Error::Remote(text.into())),
                 _ => {}
             }

@@ -24,7 +24,7 @@ const MOST_HAVES: usize = 256;
 /// Superseded tips kept per repository.
 const MOST_SUPERSEDED: usize = 1_000;
 /// The biggest pack that is taken in.
-pub(crate) const MOST_PACK_BYTES: u64 = 16 << 30;
+pub(crate) const MOST_PACK_BYTES: u64 = 4 << 30;
 
 /// How an update ended.
 pub(crate) type Updated = Result<(), Error>;
@@ -114,7 +114,13 @@ impl Git {
         })
         .await
         .map_err(Error::internal)?;
-        let published = published.map_err(Error::internal)?;
+        let published = published.map_err(|error| {
+            if error.is_upstream_fault() {
+                Error::Remote(format!("the upstream's pack is not usable: {error}").into())
+            } else {
+                Error::internal(error)
+            }
+        })?;
         live.mirror.store(Some(mirror));
         if let Some(table) = table {
             live.published(table);

@@ -70,7 +70,9 @@ impl Error {
     /// Whether the upstream's answer is to blame, not our disk.
     pub fn is_upstream_fault(&self) -> bool {
         match self {
-            Self::BadPack(_) | Self::Disconnected { .. } | Self::Collision { .. } | Self::Limit { .. } => true,
+            Self::BadPack(_) | Self::Disconnected { .. } | Self::Collision { .. } | Self::Limit { .. } => {
+                true
+            }
             Self::Stored(error) => matches!(error, pack::Error::Broken { .. } | pack::Error::TooLarge { .. }),
             Self::Io { .. } | Self::HashKind { .. } | Self::Removed => false,
         }
