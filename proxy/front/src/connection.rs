@@ -31,8 +31,8 @@ use crate::{
     watched::Watched,
 };
 
-/// How long an idle connection has to say goodbye before it is cut.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// How much later than ours hyper's own timer ends an idle connection.
+const BACKSTOP: Duration = Duration::from_secs(5);
 /// HTTP/2 pings find dead peers; they must answer within the same time.
 const PING: Duration = Duration::from_secs(20);
 /// HTTP/2 bytes a client may send before we read them, over all its streams.
@@ -70,7 +70,7 @@ impl Connection {
         let builder = builder(&limits);
         let mut connection = pin!(builder.serve_connection(io, service));
         let mut draining = false;
-        let mut goodbye = None;
+        let mut goodbye = false;
         let mut timer = pin!(sleep(limits.header_read));
         loop {
             tokio::select! {
@@ -86,11 +86,12 @@ impl Connection {
                 }
                 () = timer.as_mut() => {
                     let wait = match activity.judge() {
-                        Verdict::Keep(wait) => { goodbye = None; wait }
-                        Verdict::Close if goodbye.is_none() => {
-                            goodbye = Some(());
+                        Verdict::Keep(wait) => { goodbye = false; wait }
+                        Verdict::Close if !goodbye => {
+                            goodbye = true;
                             connection.as_mut().graceful_shutdown();
-                            GOODBYE
+                            // The end of an answer may still be on its way to a slow reader.
+                            limits.response_stall
                         }
                         Verdict::Close => return,
                         Verdict::Cut(why) => {
@@ -119,8 +120,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         // The head's own deadline is in `activity`; this one also runs between
         // requests and is the backstop there.
-        .header_read_timeout(limits.idle + GOODBYE)
-        .half_close(true)
+        .header_read_timeout(limits.idle + BACKSTOP)
         .max_headers(limits.headers)
         // The buffer bounds the head; hyper wants at least 8 KiB.
         .max_buf_size(limits.header_bytes.max(8 << 10));
