@@ -119,7 +119,14 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid().unwrap(), signal).unwrap();
+    }
+
+    /// The server itself, which under another program is not our child: it
+    /// writes its number into the lock that it holds.
+    fn pid(&self) -> Option<Pid> {
+        let number = fs::read_to_string(self.dir.path().join("data/lock")).ok()?;
+        Pid::from_raw(number.parse().ok()?)
     }
 
     /// Asks it to end, and waits until it has.
@@ -131,8 +138,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            if let Some(pid) = self.pid() {
+                let _ = kill_process(pid, Signal::KILL);
+            } else {
+                let _ = self.child.kill();
+            }
+            let _ = self.child.wait();
+        }
     }
 }
 
