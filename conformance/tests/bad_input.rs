@@ -188,10 +188,12 @@ fn our_own_name_has_health_and_nothing_of_the_admins() {
     for path in ["/metrics", "/api/v1/upstreams", "/status", "/-/nothing", "/"] {
         assert!((400..500).contains(&get(&scene, path).status), "{path}");
     }
+    fixture::plain(&scene.upstream, "plain");
+    still_serves(&scene);
     scene.upstream.stop();
     assert_eq!(get(&scene, "/-/readyz").status, 200);
     let metrics = scene.tidegate().metrics();
-    for name in ["tidegate_requests_total", "tidegate_upstream_requests_total", "tidegate_refresh_total"] {
+    for name in ["tidegate_requests_total", "tidegate_upstream_requests_total", "tidegate_request_seconds"] {
         assert!(
             metrics.contains(&format!("# TYPE {}", name.trim_end_matches("_total"))),
             "{name} in\n{metrics}"
@@ -216,7 +218,9 @@ fn fifty_clients_polling_fifty_unknown_repositories_do_not_flood_the_upstream() 
 fn a_private_address_is_not_asked_unless_the_configuration_says_so() {
     let upstream = Upstream::start();
     fixture::plain(&upstream, "plain");
-    let scene = Scene::before(upstream, |setup| setup.line("allow_private: false"));
+    // a name, so that the guard has to look behind DNS
+    let url = format!("url: http://localhost:{}", upstream.address().port());
+    let scene = Scene::before(upstream, |setup| setup.line("allow_private: false").line(&url));
     let answer = scene.tidegate().send(&Request::refs(&Tidegate::path("ok/plain.git")));
     assert!((400..600).contains(&answer.status), "{}", answer.status);
     assert!(answer.text().contains("allow_private"), "{}", answer.text());

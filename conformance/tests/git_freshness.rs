@@ -252,15 +252,7 @@ fn a_sick_list_changes_nothing_and_is_never_no_refs() {
     let repository = fixture::plain(&scene.upstream, "plain");
     let known = lists(&scene, "ok/plain.git", 2).1;
     Git::new().mirror(&scene.url("ok/plain.git"), &scene.folder("warm")).ok();
-    let sick = [
-        Quirk::CutList,
-        Quirk::Empty200,
-        Quirk::Html200,
-        Quirk::Html203,
-        Quirk::ErrPacket,
-        Quirk::Status(500),
-        Quirk::Status(503),
-    ];
+    let sick = [Quirk::CutList, Quirk::Empty200, Quirk::ErrPacket, Quirk::Status(500), Quirk::Status(503)];
     for quirk in sick {
         scene.upstream.force(&[quirk]);
         repository.delete("refs/tags/v1.1.0");

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use super::State;
 use super::cgi::{self, Call};
 use super::log::{Asked, Kind};
-use super::quirk::{DROP, DROP_PAUSE, Quirk, SLOW};
+use super::quirk::{DROP, DROP_PAUSE, PACK_DROP, Quirk, SLOW};
 use super::users::{self, Opinion};
 use crate::pkt;
 
@@ -178,10 +178,14 @@ async fn spoil(mut sender: Sender<Bytes, std::io::Error>, answer: cgi::Answer, q
     } else if cut || quirks.contains(&Quirk::CutClean) {
         body.truncate(body.len() / 2);
     }
-    let drips = quirks.iter().any(|quirk| matches!(quirk, Quirk::Drip | Quirk::DripPack));
-    let size = if drips { DROP } else { body.len().max(1) };
+    let drips = quirks.iter().find_map(|quirk| match quirk {
+        Quirk::Drip => Some(DROP),
+        Quirk::DripPack => Some(PACK_DROP),
+        _ => None,
+    });
+    let size = drips.unwrap_or(body.len().max(1));
     for drop in body.chunks(size) {
-        if drips {
+        if drips.is_some() {
             tokio::time::sleep(DROP_PAUSE).await;
         }
         if sender.send_data(Bytes::copy_from_slice(drop)).await.is_err() {

@@ -96,8 +96,10 @@ pub const IDLE: Duration = Duration::from_millis(150);
 pub const SLOW: Duration = Duration::from_secs(2);
 /// The pause between two drops of `drip`.
 pub const DROP_PAUSE: Duration = Duration::from_millis(40);
-/// The size of a drop.
+/// The size of a drop of `drip`.
 pub const DROP: usize = 512;
+/// The size of a drop of `drippack`: about a second for one full sideband packet.
+pub const PACK_DROP: usize = 2048;
 
 #[cfg(test)]
 mod tests {
