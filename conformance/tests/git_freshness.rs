@@ -250,17 +250,17 @@ fn revalidate_always_sees_every_change_at_the_next_read() {
 fn a_sick_list_changes_nothing_and_is_never_no_refs() {
     let scene = every_second();
     let repository = fixture::plain(&scene.upstream, "plain");
-    let known = lists(&scene, "ok/plain.git", 2).1;
     Git::new().mirror(&scene.url("ok/plain.git"), &scene.folder("warm")).ok();
     let sick = [Quirk::CutList, Quirk::Empty200, Quirk::ErrPacket, Quirk::Status(500), Quirk::Status(503)];
     for quirk in sick {
+        let known = lists(&scene, "ok/plain.git", 2).0;
         scene.upstream.force(&[quirk]);
         repository.delete("refs/tags/v1.1.0");
         let errors = || scene.tidegate().metric("tidegate_refresh_total", &[("result", "error")]);
         let before = errors();
         if !matches!(quirk, Quirk::Empty200) {
             // (an empty 200 to ls-refs is also how a v0 server answers: tidegate may ask it in v0)
-            eventually(SOON, "a look fails", || (errors() > before).then_some(()));
+            eventually(SOON, &format!("a look fails: {quirk:?}"), || (errors() > before).then_some(()));
             for protocol in [0, 2] {
                 let listed = Git::speaking(protocol).list(&scene.url("ok/plain.git")).ok().text();
                 assert_eq!(listed, known, "{quirk:?} v{protocol}");
