@@ -18,11 +18,13 @@ use crate::Limits;
 const SLOW: Duration = Duration::from_secs(5);
 /// The slowest reader that is still served, in bytes per second.
 const SLOWEST: u64 = 256;
-/// The least a kernel makes room for at once; measured on loopback, where a
-/// segment is 64 KiB and a reader of 1 KiB/s looks still for 63 s at first.
+/// The least a kernel makes room for at once.
 const SEGMENT: u64 = 64 << 10;
-/// For that first pause.
+/// What the first pause of a slow reader may take on top.
 const SLACK: Duration = Duration::from_secs(15);
+/// The same on loopback, where a segment is 64 KiB and room comes in twos: a
+/// reader of 1 KiB/s was measured to look still for 63 to 127 s.
+const LOOPBACK_SLACK: Duration = Duration::from_secs(75);
 /// However large the pieces are in which a reader takes its bytes.
 const LONGEST: Duration = Duration::from_secs(600);
 
@@ -30,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(crate) struct Activity {
     limits: Arc<Limits>,
+    /// How long a client may take nothing.
+    patience: Duration,
     notes: Mutex<Notes>,
 }
 
@@ -70,9 +74,9 @@ pub(crate) struct Running {
 }
 
 impl Activity {
-    pub(crate) fn new(limits: Arc<Limits>) -> Arc<Self> {
+    pub(crate) fn new(limits: Arc<Limits>, loopback: bool) -> Arc<Self> {
         let now = Instant::now();
-        let allowance = limits.response_stall + SLACK;
+        let patience = limits.response_stall + if loopback { LOOPBACK_SLACK } else { SLACK };
         let notes = Notes {
             head: Some(now),
             multiplexed: false,
@@ -80,11 +84,11 @@ impl Activity {
             idle: now,
             blocked: None,
             lump: None,
-            allowance,
+            allowance: patience,
             waiting: HashMap::new(),
             next: 0,
         };
-        Arc::new(Self { limits, notes: Mutex::new(notes) })
+        Arc::new(Self { limits, patience, notes: Mutex::new(notes) })
     }
 
     /// A request's head arrived.
@@ -125,7 +129,7 @@ impl Activity {
             // of the receive buffer): a slow reader of large lumps must not look
             // like one that stopped.
             let slow = notes.lump.take().map_or(Duration::ZERO, |lump| time_for(lump.max(SEGMENT)));
-            notes.allowance = slow.max(self.limits.response_stall + SLACK);
+            notes.allowance = slow.max(self.patience);
         }
     }
 
@@ -208,7 +212,7 @@ mod tests {
     use super::*;
 
     fn activity() -> Arc<Activity> {
-        Activity::new(Arc::new(Limits::default()))
+        Activity::new(Arc::new(Limits::default()), false)
     }
 
     fn secs(seconds: u64) -> Duration {
@@ -270,6 +274,17 @@ mod tests {
             activity.blocked();
             advance(secs(127)).await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn on_loopback_the_first_pause_may_be_two_segments_long() {
+        let activity = Activity::new(Arc::new(Limits::default()), true);
+        let _running = activity.begin(false);
+        activity.blocked();
+        advance(secs(127)).await;
+        assert!(matches!(activity.judge(), Verdict::Keep(_)));
+        advance(secs(8)).await;
+        assert!(matches!(activity.judge(), Verdict::Cut(_)));
     }
 
     #[tokio::test(start_paused = true)]

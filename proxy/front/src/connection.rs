@@ -53,7 +53,7 @@ impl Connection {
     {
         let Self { serving, client, socket } = self;
         let Serving { app, limits, mut shutdown, .. } = serving;
-        let activity = Activity::new(Arc::clone(&limits));
+        let activity = Activity::new(Arc::clone(&limits), client.address.ip().is_loopback());
         let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
         let service = {
             let (activity, limits) = (Arc::clone(&activity), Arc::clone(&limits));
