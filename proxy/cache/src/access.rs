@@ -93,6 +93,10 @@ pub struct Refusal {
     pub status: StatusCode,
     /// Up to 1 KiB of its text, if it was `text/plain`.
     pub text: Arc<str>,
+    /// Whether it may be gone in a moment: a web page where the protocol was
+    /// expected. It ends the verdict like any other, but says nothing lasting
+    /// about anonymous callers.
+    pub passing: bool,
 }
 
 /// What is known of a caller without asking.
@@ -185,7 +189,8 @@ impl Access {
                 return Standing::Granted(asked.grant(false));
             }
             Some(Record::Refused { at, refusal }) => {
-                let lasts = if asked.caller.anonymous { ANONYMOUS_TTL } else { REFUSAL_TTL };
+                let lasts =
+                    if asked.caller.anonymous && !refusal.passing { ANONYMOUS_TTL } else { REFUSAL_TTL };
                 if now.saturating_duration_since(at) < lasts {
                     return Standing::Refused(refusal);
                 }
@@ -240,13 +245,17 @@ impl Access {
     pub fn refuse(&self, asked: &Asked, refusal: Refusal, from: Option<IpAddr>) {
         let key = self.key(asked);
         let now = Instant::now();
+        let lasting = !refusal.passing;
         self.records.insert(key, Record::Refused { at: now, refusal });
         self.lending.refused(&asked.content, &asked.caller);
-        if asked.caller.anonymous {
+        if asked.caller.anonymous && lasting {
             self.persist(&key, REFUSED);
             return;
         }
         self.persisted.delete(&key);
+        if asked.caller.anonymous {
+            return;
+        }
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(from) = from {
             meters.addresses.count(from, now);

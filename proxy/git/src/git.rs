@@ -216,7 +216,11 @@ impl Git {
         let from = who.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let upstream = live.client.name().clone();
         match self.access.standing(&who.asked, ttl, from) {
-            Standing::Granted(grant) => return Ok(Admitted { live, grant: Some(grant), who }),
+            Standing::Granted(grant) => {
+                // It may have become known while we looked.
+                let live = self.known(&live.repository).unwrap_or(live);
+                return Ok(Admitted { live, grant: Some(grant), who });
+            }
             Standing::Refused(refusal) => return Err(Error::Refused { upstream, refusal }),
             Standing::Metered(wait) => return Err(Error::Metered { upstream, wait }),
             Standing::Unknown => {}

@@ -5,14 +5,17 @@
 //! trailer is not shown to followers before it was checked, so that no cut or
 //! altered pack ever ends cleanly.
 
-use std::{io::Write as _, time::Duration};
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use gix_hash::Kind as Hash;
 use http_body_util::BodyExt as _;
 use tidegate_http::{Body, stall_after};
 use tidegate_store::{Finished, Writer};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use crate::{
     error::Error,
@@ -95,7 +98,16 @@ async fn take(
 fn spool(mut pieces: mpsc::Receiver<Piece>, mut writer: Writer) -> Result<Finished, Error> {
     let mut trailer = Trailer::new(Hash::Sha1);
     loop {
-        match pieces.blocking_recv() {
+        let next = match pieces.try_recv() {
+            Ok(piece) => Some(piece),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                // Nothing more for now: what is here is shown to the readers.
+                io::Write::flush(&mut writer).map_err(Error::internal)?;
+                pieces.blocking_recv()
+            }
+        };
+        match next {
             Some(Piece::Bytes(bytes)) => {
                 trailer.update(&bytes);
                 writer.write_all(&bytes).map_err(Error::internal)?;

@@ -121,6 +121,7 @@ impl Git {
         let sick = match looked {
             Ok(Looked::Accepted(sight)) => {
                 let changed = sight == Sight::Changed;
+                let live = &self.known(&live.repository).unwrap_or_else(|| Arc::clone(live));
                 if changed {
                     // Moved refs are served once their objects are here.
                     let _ = timeout(UPDATE_FIRST, self.update(live, &who.behalf())).await;
@@ -210,7 +211,9 @@ async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Loo
             if who.proves {
                 git.access.refuse(&who.asked, refusal.clone(), who.from);
             }
-            git.metrics.refreshed("git", RefreshResult::Denied);
+            // For the refs a web page is a sick answer.
+            let result = if refusal.passing { RefreshResult::Error } else { RefreshResult::Denied };
+            git.metrics.refreshed("git", result);
             Looked::Denied(refusal)
         }
         Err(Unseen::Sick(sick)) => {

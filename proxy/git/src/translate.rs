@@ -52,12 +52,20 @@ impl Fetch<'_> {
             }
             onward.wait_for_done = true;
         }
-        let speaker = live.speaker(&self.admitted.who.asked.spelled);
+        // A v2 upstream acknowledges nothing once it is told `done`, but a v0
+        // client expects to be told: so `done` is kept for a second request.
+        let holds_back = self.version != Version::V2 && request.done && dialect.speaks_v2();
+        if holds_back {
+            onward.done = false;
+        }
         let behalf = self.git.fetcher(live, &self.admitted.who.behalf());
-        let body =
-            speaker.fetch(&behalf, &dialect, &onward).await.map_err(|error| not_fetched(&speaker, error))?;
-        let mut answer = Answer::new(body, dialect.parser(&onward));
-        let head = answer.head().await?;
+        let mut answer = self.ask(&dialect, &behalf, &onward).await?;
+        let mut head = answer.head().await?;
+        if holds_back && !head.pack {
+            onward.done = true;
+            answer = self.ask(&dialect, &behalf, &onward).await?;
+            head = Head { acknowledgments: head.acknowledgments, ..answer.head().await? };
+        }
         live.want_mirror();
         self.git.update_behind(live, &behalf);
         let mut head = for_client(&head, &request, self.version);

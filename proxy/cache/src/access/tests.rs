@@ -24,7 +24,7 @@ fn asked(access: &Access, path: &str, identity: &Identity) -> Asked {
 }
 
 fn refusal(status: u16) -> Refusal {
-    Refusal { status: StatusCode::from_u16(status).unwrap(), text: "no".into() }
+    Refusal { status: StatusCode::from_u16(status).unwrap(), text: "no".into(), passing: false }
 }
 
 #[tokio::test]
@@ -136,4 +136,18 @@ async fn a_purge_forgets_every_spelling() {
         assert!(matches!(access.away(&mine), Away::Unproven));
     }
     assert!(access.borrow(&asked(&access, "org/app", &alice).content).is_none());
+}
+
+#[tokio::test]
+async fn a_web_page_in_between_is_forgotten_after_half_a_minute() {
+    let dir = TempDir::new().unwrap();
+    let (access, _store) = access(&dir).await;
+    let nobody = asked(&access, "org/open", &Identity::anonymous());
+    access.accept(&nobody, &Identity::anonymous(), true);
+    access.refuse(&nobody, Refusal { passing: true, ..refusal(401) }, None);
+    assert!(matches!(access.standing(&nobody, TTL, HOME), Standing::Refused(_)));
+    assert!(matches!(access.away(&nobody), Away::Unproven));
+    tokio::time::pause();
+    advance(Duration::from_secs(31)).await;
+    assert!(matches!(access.standing(&nobody, TTL, HOME), Standing::Unknown));
 }

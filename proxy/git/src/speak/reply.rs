@@ -40,7 +40,11 @@ impl Reply {
             200 => {}
             203 => return Err(web_page(203)),
             401 | 403 | 404 | 410 => {
-                return Err(Unseen::Denied(Refusal { status, text: text_of(response).await.into() }));
+                return Err(Unseen::Denied(Refusal {
+                    status,
+                    text: text_of(response).await.into(),
+                    passing: false,
+                }));
             }
             _ => return Err(Unseen::Sick(sick_status(&response))),
         }
@@ -51,6 +55,7 @@ impl Reply {
                 status: StatusCode::UNAUTHORIZED,
                 text: "tidegate: the upstream redirects this repository to another host; ask for it there"
                     .into(),
+                passing: false,
             }));
         }
         let found = response.headers().get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
@@ -119,6 +124,7 @@ pub(super) fn web_page(status: u16) -> Unseen {
             "tidegate: authentication or redirect refused: the upstream answered {status} with a web page, not with git's protocol"
         )
         .into(),
+        passing: true,
     })
 }
 
@@ -132,6 +138,7 @@ pub(super) fn refused_redirect(error: tidegate_upstream::Error) -> Unseen {
                 status.as_u16()
             )
             .into(),
+            passing: true,
         }),
         other => Unseen::Sick(other.into()),
     }
