@@ -62,12 +62,11 @@ impl Git {
     /// Counts a mirror, or says that it has grown.
     pub(crate) fn account(self: &Arc<Self>, repository: &Repository) {
         let mut accounts = self.accounts.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match accounts.get(repository) {
-            Some(account) => account.changed(),
-            None => {
-                let held = Held { git: Arc::downgrade(self), repository: repository.clone() };
-                accounts.insert(repository.clone(), self.store.account(Arc::new(held)));
-            }
+        if let Some(account) = accounts.get(repository) {
+            account.changed();
+        } else {
+            let held = Held { git: Arc::downgrade(self), repository: repository.clone() };
+            accounts.insert(repository.clone(), self.store.account(Arc::new(held)));
         }
     }
 

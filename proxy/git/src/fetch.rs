@@ -50,8 +50,8 @@ impl Fetch<'_> {
             return Ok(self.filled(&request, &head, source.reader(), Outcome::Hit));
         }
         match live.held() {
-            Some(held) => self.from_mirror(held, request, wanted).await,
-            None => self.from_upstream(request, wanted).await,
+            Some(held) => self.by_mirror(held, request, wanted).await,
+            None => self.by_upstream(request, wanted).await,
         }
     }
 
@@ -63,14 +63,13 @@ impl Fetch<'_> {
         let (view, _) = self.refs(Scope::Eager).await?;
         let mut wanted = Vec::with_capacity(request.want_refs.len());
         for name in std::mem::take(&mut request.want_refs) {
-            let oid = match view.refs.resolve(&name) {
-                Some(oid) => oid,
-                None => {
-                    let (view, _) = self.refs(Scope::All).await?;
-                    view.refs.resolve(&name).ok_or_else(|| {
-                        Error::BadFetch(format!("unknown ref {}", String::from_utf8_lossy(&name)))
-                    })?
-                }
+            let oid = if let Some(oid) = view.refs.resolve(&name) {
+                oid
+            } else {
+                let (view, _) = self.refs(Scope::All).await?;
+                view.refs.resolve(&name).ok_or_else(|| {
+                    Error::BadFetch(format!("unknown ref {}", String::from_utf8_lossy(&name)))
+                })?
             };
             if !request.wants.contains(&oid) {
                 request.wants.push(oid);
@@ -84,7 +83,7 @@ impl Fetch<'_> {
         self.git.fresh(&self.admitted.live, &self.admitted.who, scope, self.since).await
     }
 
-    async fn from_mirror(
+    async fn by_mirror(
         &self,
         mut held: Held,
         request: FetchRequest,
@@ -149,7 +148,7 @@ impl Fetch<'_> {
         Ok(respond::git(respond::RESULT, body, served))
     }
 
-    async fn from_upstream(
+    async fn by_upstream(
         &self,
         request: FetchRequest,
         wanted: Vec<WantedRef>,
@@ -161,7 +160,7 @@ impl Fetch<'_> {
             _ => self.refs(Scope::Eager).await?.0,
         };
         if let Some(held) = live.held() {
-            return self.from_mirror(held, request, wanted).await;
+            return self.by_mirror(held, request, wanted).await;
         }
         if !request.haves.is_empty() {
             return self.translate(request, wanted).await;

@@ -22,7 +22,7 @@ use crate::{
     receive::receive,
     refresh::Who,
     speak::{Dialect, OnBehalf},
-    update::{MOST_PACK_BYTES, not_fetched},
+    update::{MOST_PACK_BYTES, fetcher, not_fetched},
     wire::{
         answer::Head,
         capabilities::{Capabilities, Feature},
@@ -75,13 +75,11 @@ impl Git {
         }
         let key = key(live, &normalised(request));
         let done = self.fills.done.get(&key)?;
-        match self.store.get(&done.digest).await {
-            Some(entry) => Some((done.head, Source::Kept(entry))),
-            None => {
-                self.fills.done.invalidate(&key);
-                None
-            }
+        let entry = self.store.get(&done.digest).await;
+        if entry.is_none() {
+            self.fills.done.invalidate(&key);
         }
+        entry.map(|entry| (done.head, Source::Kept(entry)))
     }
 
     /// Answers a request without haves from the upstream.
@@ -107,7 +105,7 @@ impl Git {
                 let errand = Errand {
                     live: Arc::clone(live),
                     view: view.clone(),
-                    behalf: self.fetcher(live, &who.behalf()),
+                    behalf: fetcher(live, &who.behalf()),
                     dialect: dialect.clone(),
                     request: request.clone(),
                 };
@@ -145,7 +143,7 @@ impl Git {
         let git = Arc::clone(self);
         tokio::spawn(async move {
             let landing = git.fills.flights.landing(key);
-            let filled = fly(&git, &errand, &launch, writer).await;
+            let filled = fly(&errand, &launch, writer).await;
             match filled {
                 Ok((head, Finished::Kept(entry))) => {
                     let repository = errand.live.repository.clone();
@@ -165,7 +163,6 @@ impl Git {
 }
 
 async fn fly(
-    git: &Arc<Git>,
     errand: &Errand,
     launch: &Launch<Arc<Head>>,
     writer: Writer,
@@ -174,7 +171,6 @@ async fn fly(
     let body = match speaker.fetch(&errand.behalf, &errand.dialect, &errand.request).await {
         Ok(body) => body,
         Err(error) => {
-            let _ = git;
             writer.fail("the upstream sent no pack");
             return Err(not_fetched(&speaker, error));
         }
@@ -202,7 +198,7 @@ async fn settle(git: &Arc<Git>, errand: &Errand, pack: Option<Finished>) {
         match git.publish(live, Some(&errand.view.refs), pack, Vec::new()).await {
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(repository = %live.repository, ?error, "a cold clone did not become the mirror")
+                tracing::warn!(repository = %live.repository, ?error, "a cold clone did not become the mirror");
             }
         }
     }

@@ -71,12 +71,13 @@ pub(crate) fn prepare(
             view.graph.node(number).is_some() || view.graph.tags().binary_search(&number).is_ok()
         })
     };
-    let ready = |common: &[ObjectId]| pack::ready(&view, &request.wants, common, &request.shallows);
+    let ready = |shared: &[ObjectId]| pack::ready(&view, &request.wants, shared, &request.shallows);
     let negotiation = negotiate(request, version, has, ready);
-    let mut head = negotiation.head;
+    let mut answer = negotiation.head;
     let cuts = request.has_shallow_section(version);
-    if !negotiation.send_pack && !(cuts && version != Version::V2) {
-        return Ok(Prepared { head, pack: None });
+    let tells_cut_alone = cuts && version != Version::V2;
+    if !negotiation.send_pack && !tells_cut_alone {
+        return Ok(Prepared { head: answer, pack: None });
     }
     let tags = if request.include_tag { tag_objects(&snapshot.refs) } else { Vec::new() };
     let query = Query {
@@ -92,15 +93,15 @@ pub(crate) fn prepare(
     };
     let plan = pack::plan(&view, &query).map_err(stopped)?;
     if cuts {
-        head.shallow_info =
+        answer.shallow_info =
             Some(ShallowInfo { shallow: plan.shallow.clone(), unshallow: plan.unshallow.clone() });
     }
     if !negotiation.send_pack {
-        return Ok(Prepared { head, pack: None });
+        return Ok(Prepared { head: answer, pack: None });
     }
-    head.wanted_refs = wanted;
+    answer.wanted_refs = wanted;
     let key = plan.key(repository);
-    Ok(Prepared { head, pack: Some((key, plan)) })
+    Ok(Prepared { head: answer, pack: Some((key, plan)) })
 }
 
 fn stopped(stop: Stop) -> Trouble {

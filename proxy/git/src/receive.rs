@@ -119,7 +119,7 @@ fn spool(mut pieces: mpsc::Receiver<Piece>, mut writer: Writer) -> Result<Finish
             }
         }
     }
-    if !trailer.is_right() {
+    if !trailer.matches() {
         writer.fail("the pack doesn't match its checksum");
         return Err(Error::Remote("the upstream sent a pack that doesn't match its checksum".into()));
     }
@@ -154,7 +154,7 @@ impl Trailer {
         }
     }
 
-    fn is_right(self) -> bool {
+    fn matches(self) -> bool {
         self.tail.len() == self.size
             && self.hasher.try_finalize().is_ok_and(|hash| hash.as_bytes() == self.tail)
     }
@@ -169,7 +169,7 @@ mod tests {
         for chunk in chunks {
             trailer.update(chunk);
         }
-        trailer.is_right()
+        trailer.matches()
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
 
 use tidegate_http::Outcome;
 use tidegate_name::{Algorithm, Digest, Repository};
-use tidegate_store::{Begin, Store, Table};
+use tidegate_store::{Begin, Finished, Store, Table, Writer};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -105,7 +105,8 @@ impl Responses {
             let begin = Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: MOST_PACK_BYTES };
             let (writer, growing) = responses.store.begin(&begin).map_err(Error::internal)?;
             let (launch, flight) = Flight::new(growing);
-            tokio::spawn(make(responses, key, repository, launch, writer, build));
+            let job = Job { key, repository, launch, writer };
+            tokio::spawn(make(responses, job, build));
             Ok::<_, Error>(flight)
         })?;
         let ((), source) = flight.begun().await?;
@@ -131,16 +132,19 @@ impl Responses {
     }
 }
 
-async fn make<B>(
-    responses: Arc<Responses>,
+/// A pack to be made.
+struct Job {
     key: Key,
     repository: Repository,
     launch: Launch<()>,
-    mut writer: tidegate_store::Writer,
-    build: B,
-) where
+    writer: Writer,
+}
+
+async fn make<B>(responses: Arc<Responses>, job: Job, build: B)
+where
     B: FnOnce(&mut dyn Write) -> Result<(), Error> + Send + 'static,
 {
+    let Job { key, repository, launch, mut writer } = job;
     let _landing = responses.flights.landing(key);
     let permits = match responses.permits(&repository).await {
         Ok(permits) => permits,
@@ -162,8 +166,8 @@ async fn make<B>(
     })
     .await;
     match made.map_err(Error::internal).and_then(|made| made) {
-        Ok(tidegate_store::Finished::Kept(entry)) => responses.keep(&key, &repository, entry.digest()),
-        Ok(tidegate_store::Finished::Unkept { .. }) => {}
+        Ok(Finished::Kept(entry)) => responses.keep(&key, &repository, entry.digest()),
+        Ok(Finished::Unkept { .. }) => {}
         Err(error) => tracing::error!(%repository, ?error, "a pack could not be made"),
     }
 }

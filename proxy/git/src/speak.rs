@@ -167,7 +167,7 @@ impl Speaker {
             Scope::All => &[],
         };
         let body = ls_refs::Request::full(prefixes).encode(&dialect.capabilities);
-        let ask = self.post(Kind::Refs, dialect, body);
+        let ask = dialect.post(Kind::Refs, body);
         let reply = self.ask(ask, behalf, respond::RESULT).await?;
         let hash = dialect.capabilities.object_format();
         let refs = reply.parse(move |bytes| ls_refs::parse_answer(bytes, hash)).await?;
@@ -182,7 +182,7 @@ impl Speaker {
         request: &FetchRequest,
     ) -> Result<Body, FetchError> {
         let body = request.encode(&dialect.capabilities).map_err(FetchError::Unsupported)?;
-        let ask = self.post(Kind::Fetch, dialect, body);
+        let ask = dialect.post(Kind::Fetch, body);
         match self.ask(ask, behalf, respond::RESULT).await {
             Ok(reply) if reply.gzip => Err(FetchError::Unseen(Unseen::Sick(Sick::new(
                 "it compressed a pack, which was not asked for",
@@ -190,17 +190,6 @@ impl Speaker {
             Ok(reply) => Ok(reply.body),
             Err(unseen) => Err(FetchError::Unseen(unseen)),
         }
-    }
-
-    fn post(&self, kind: Kind, dialect: &Dialect, body: impl Into<Bytes>) -> Ask {
-        let mut ask = Ask::post(kind, format!("{}/git-upload-pack", dialect.base), body);
-        let protocol = dialect.speaks_v2().then_some("version=2");
-        ask.headers = headers(protocol, Some(respond::REQUEST));
-        if kind == Kind::Fetch {
-            // A pack doesn't shrink, and its framing must not be held back.
-            ask.headers.remove(ACCEPT_ENCODING);
-        }
-        ask
     }
 
     async fn ask(&self, mut ask: Ask, behalf: &OnBehalf, media_type: &'static str) -> Result<Reply, Unseen> {
@@ -225,6 +214,18 @@ pub(crate) enum FetchError {
 }
 
 impl Dialect {
+    /// A POST to the repository's upload-pack.
+    fn post(&self, kind: Kind, body: impl Into<Bytes>) -> Ask {
+        let mut ask = Ask::post(kind, format!("{}/git-upload-pack", self.base), body);
+        let protocol = self.speaks_v2().then_some("version=2");
+        ask.headers = headers(protocol, Some(respond::REQUEST));
+        if kind == Kind::Fetch {
+            // A pack doesn't shrink, and its framing must not be held back.
+            ask.headers.remove(ACCEPT_ENCODING);
+        }
+        ask
+    }
+
     pub(crate) fn speaks_v2(&self) -> bool {
         self.capabilities.version() == Version::V2
     }

@@ -17,7 +17,7 @@ use crate::{
     fetch::Fetch,
     respond,
     speak::{Dialect, OnBehalf},
-    update::not_fetched,
+    update::{fetcher, not_fetched},
     wire::{
         answer::{AckKind, Acknowledgment, AnswerParser, Event, Head, WantedRef},
         capabilities::Feature,
@@ -58,7 +58,7 @@ impl Fetch<'_> {
         if holds_back {
             onward.done = false;
         }
-        let behalf = self.git.fetcher(live, &self.admitted.who.behalf());
+        let behalf = fetcher(live, &self.admitted.who.behalf());
         let mut answer = self.ask(&dialect, &behalf, &onward).await?;
         let mut head = answer.head().await?;
         if holds_back && !head.pack {
@@ -93,12 +93,12 @@ impl Fetch<'_> {
 
 /// The upstream's head as this client expects it.
 pub(crate) fn for_client(head: &Head, request: &FetchRequest, version: Version) -> Head {
-    let mut common = Vec::new();
+    let mut shared = Vec::new();
     for line in &head.acknowledgments {
         if let Acknowledgment::Ack(oid, _) = line
-            && !common.contains(oid)
+            && !shared.contains(oid)
         {
-            common.push(*oid);
+            shared.push(*oid);
         }
     }
     let shallow_info =
@@ -109,42 +109,42 @@ pub(crate) fn for_client(head: &Head, request: &FetchRequest, version: Version) 
         Version::V2 if request.done || request.haves.is_empty() => {}
         Version::V2 => {
             mine.acknowledgments =
-                common.iter().map(|oid| Acknowledgment::Ack(*oid, AckKind::Plain)).collect();
-            if common.is_empty() && !head.pack {
+                shared.iter().map(|oid| Acknowledgment::Ack(*oid, AckKind::Plain)).collect();
+            if shared.is_empty() && !head.pack {
                 mine.acknowledgments.push(Acknowledgment::Nak);
             }
             mine.ready = head.pack;
         }
         Version::V0 | Version::V1 if request.ended_after_deepen => mine.pack = false,
-        Version::V0 | Version::V1 => mine.acknowledgments = v0_lines(&common, request, head.pack),
+        Version::V0 | Version::V1 => mine.acknowledgments = v0_lines(&shared, request, head.pack),
     }
     mine
 }
 
 /// What git's upload-pack says to a stateless v0 client with these in common.
-fn v0_lines(common: &[gix_hash::ObjectId], request: &FetchRequest, pack: bool) -> Vec<Acknowledgment> {
+fn v0_lines(shared: &[gix_hash::ObjectId], request: &FetchRequest, pack: bool) -> Vec<Acknowledgment> {
     let plain = |oid: &gix_hash::ObjectId| Acknowledgment::Ack(*oid, AckKind::Plain);
     if request.ack_mode == AckMode::Single {
-        return vec![common.first().map_or(Acknowledgment::Nak, plain)];
+        return vec![shared.first().map_or(Acknowledgment::Nak, plain)];
     }
     let given_early = pack && !request.done;
-    let mut lines: Vec<_> = common
+    let mut lines: Vec<_> = shared
         .iter()
         .enumerate()
         .map(|(at, oid)| {
             let kind = match request.ack_mode {
                 AckMode::Multi | AckMode::Single => AckKind::Continue,
-                AckMode::Detailed if given_early && at + 1 == common.len() => AckKind::Ready,
+                AckMode::Detailed if given_early && at + 1 == shared.len() => AckKind::Ready,
                 AckMode::Detailed => AckKind::Common,
             };
             Acknowledgment::Ack(*oid, kind)
         })
         .collect();
-    if !request.done || common.is_empty() {
+    if !request.done || shared.is_empty() {
         lines.push(Acknowledgment::Nak);
     }
     if pack {
-        lines.extend(common.last().map(plain));
+        lines.extend(shared.last().map(plain));
     }
     lines
 }
@@ -176,19 +176,16 @@ impl Answer {
             if self.over {
                 return Ok(None);
             }
-            match self.body.frame().await {
-                Some(frame) => {
-                    let frame =
-                        frame.map_err(|error| remote(format!("the upstream's answer broke off: {error}")))?;
-                    if let Ok(bytes) = frame.into_data() {
-                        self.events
-                            .extend(self.parser.push(&bytes).map_err(|error| remote(error.to_string()))?);
-                    }
+            if let Some(frame) = self.body.frame().await {
+                let frame =
+                    frame.map_err(|error| remote(format!("the upstream's answer broke off: {error}")))?;
+                if let Ok(bytes) = frame.into_data() {
+                    let events = self.parser.push(&bytes).map_err(|error| remote(error.to_string()))?;
+                    self.events.extend(events);
                 }
-                None => {
-                    self.events.extend(self.parser.finish().map_err(|error| remote(error.to_string()))?);
-                    self.over = true;
-                }
+            } else {
+                self.events.extend(self.parser.finish().map_err(|error| remote(error.to_string()))?);
+                self.over = true;
             }
         }
     }

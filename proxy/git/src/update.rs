@@ -45,15 +45,6 @@ impl Git {
         self.updates.start(live.repository.clone(), move || update_now(git, live, behalf));
     }
 
-    /// With whose credential objects are fetched: the configured one, else the
-    /// one that a caller proved itself with.
-    pub(crate) fn fetcher(&self, live: &Live, behalf: &OnBehalf) -> OnBehalf {
-        OnBehalf {
-            identity: live.client.credential().unwrap_or_else(|| behalf.identity.clone()),
-            priority: behalf.priority,
-        }
-    }
-
     /// Fetches `wants` into a spool file; `None` if nothing is wanted.
     pub(crate) async fn fetch_pack(
         &self,
@@ -152,9 +143,11 @@ async fn update_now(git: Arc<Git>, live: Arc<Live>, behalf: OnBehalf) -> Updated
             let Some(dialect) = live.dialect() else { return Ok(()) };
             let request = catch_up(wants, snapshot.as_deref());
             let speaker = live.speaker(&live.spelled());
-            Some(git.fetch_pack(&speaker, &git.fetcher(&live, &behalf), &dialect, &request).await.inspect_err(|error| {
-                tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
-            })?)
+            Some(git.fetch_pack(&speaker, &fetcher(&live, &behalf), &dialect, &request).await.inspect_err(
+                |error| {
+                    tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
+                },
+            )?)
         };
         git.publish(&live, Some(&table), pack, Vec::new()).await.inspect_err(|error| {
             if let Error::Internal(why) = error {
@@ -192,6 +185,15 @@ pub(crate) fn catch_up(wants: Vec<ObjectId>, snapshot: Option<&Snapshot>) -> Fet
         include_tag: true,
         no_progress: true,
         ..FetchRequest::default()
+    }
+}
+
+/// With whose credential objects are fetched: the configured one, else the one
+/// that a caller proved itself with.
+pub(crate) fn fetcher(live: &Live, behalf: &OnBehalf) -> OnBehalf {
+    OnBehalf {
+        identity: live.client.credential().unwrap_or_else(|| behalf.identity.clone()),
+        priority: behalf.priority,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     live::Live,
     mirror::Snapshot,
     refresh::{Looked, Who},
-    update::catch_up,
+    update::{catch_up, fetcher},
 };
 
 /// Unknown ids that are asked for one by one after they were refused together.
@@ -102,7 +102,7 @@ async fn by_id(
     }
     let request = catch_up(wants.clone(), Some(snapshot));
     let speaker = live.speaker(&who.asked.spelled);
-    let pack = git.fetch_pack(&speaker, &git.fetcher(live, &who.behalf()), &dialect, &request).await?;
+    let pack = git.fetch_pack(&speaker, &fetcher(live, &who.behalf()), &dialect, &request).await?;
     git.publish(live, None, Some(pack), wants).await?;
     Ok(())
 }

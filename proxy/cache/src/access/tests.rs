@@ -1,3 +1,5 @@
+//! The claims about verdicts, refusals, grace and purges.
+
 use tempfile::TempDir;
 use tidegate_name::Folding;
 use tidegate_store::StoreConfig;
@@ -87,7 +89,7 @@ async fn verdicts_run_out_but_not_under_the_renewal() {
     let mine = asked(&access, "org/app", &alice);
     access.accept(&mine, &alice, true);
     tokio::time::pause();
-    advance(TTL - Duration::from_millis(1)).await;
+    advance(Duration::from_millis(119_999)).await;
     let renewal = access.renewing(&mine);
     advance(Duration::from_secs(3)).await;
     assert!(matches!(access.standing(&mine, TTL, HOME), Standing::Granted(_)));
