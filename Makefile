@@ -14,14 +14,14 @@ help: ## this list
 run: ## build and serve; CONFIG=FILE for a configuration of your own
 	$(CARGO) run --release --locked -p tidegate -- serve $(SERVE)
 
+# One command, so that one set of features is built once; the conformance tests
+# run the binary that it builds.
 test: setup ## unit, integration and conformance tests
-	$(CARGO) build --locked -p tidegate
-	$(CARGO) test --locked --workspace --exclude tidegate-conformance
-	$(CARGO) test --locked -p tidegate-conformance
+	$(CARGO) test --locked --workspace
 
 conformance: setup ## real clients against a running tidegate only
-	$(CARGO) build --locked -p tidegate
-	$(CARGO) test --locked -p tidegate-conformance
+	$(CARGO) test --locked --workspace --no-run
+	$(CARGO) test --locked --workspace --test 'git_*' --test crash --test bad_input --test oracle
 
 setup: ## what the tests need: git, nginx, the Go client
 	@if [ -x conformance/setup.sh ]; then conformance/setup.sh; \
@@ -30,7 +30,7 @@ setup: ## what the tests need: git, nginx, the Go client
 check: ## format, lints, floor plan, crypto provider, licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) test --locked -p tidegate --test layering
+	$(CARGO) test --locked --workspace --test layering
 	@echo "one TLS crypto provider in the graph:"
 	@if $(CARGO) tree --locked --workspace -i ring 2>/dev/null | grep -q '^ring '; then \
 		echo "ring is in the graph; aws-lc-rs is the one provider" >&2; exit 1; fi
