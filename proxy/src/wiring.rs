@@ -36,6 +36,7 @@ impl House {
         let cache_metrics = tidegate_cache::Metrics::default();
         let parts = tidegate_git::Parts {
             config: config.git.clone(),
+            caps: config.limits.git(),
             data: data.path().to_owned(),
             store: Arc::clone(&store),
             upstreams: Arc::clone(&upstreams),

@@ -57,9 +57,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     BadFetch(String),
     /// The request is over a cap.
-    #[error(
-        "the request body is too large: at most 64 MiB are read, and at most a hundredfold of what was sent"
-    )]
+    #[error("the request body is too large: limits.git_body and limits.git_body_ratio say how much is read")]
     TooLarge,
     /// The client's body broke off.
     #[error("the request body broke off: {0}")]

@@ -22,7 +22,7 @@ use crate::{
     receive::receive,
     refresh::Who,
     speak::{Dialect, OnBehalf},
-    update::{MOST_PACK_BYTES, fetcher, not_fetched},
+    update::{fetcher, not_fetched},
     wire::{
         answer::Head,
         capabilities::{Capabilities, Feature},
@@ -137,7 +137,7 @@ impl Git {
     }
 
     fn launch(self: &Arc<Self>, key: Key, errand: Errand) -> Result<Flight<Arc<Head>>, Error> {
-        let begin = Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: MOST_PACK_BYTES };
+        let begin = Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: self.caps.pack_bytes };
         let (writer, growing) = self.store.begin(&begin).map_err(Error::internal)?;
         let (launch, flight) = Flight::new(growing);
         let git = Arc::clone(self);

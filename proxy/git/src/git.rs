@@ -18,7 +18,7 @@ use tidegate_upstream::{Client, Priority, Upstreams};
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    GitConfig,
+    Caps, GitConfig,
     account::Accounts,
     endpoint::Endpoint,
     error::{Error, Sick},
@@ -45,6 +45,8 @@ const ASK_UNPROVEN: Duration = Duration::from_secs(65);
 pub struct Parts {
     /// The `git` table.
     pub config: GitConfig,
+    /// The room's caps.
+    pub caps: Caps,
     /// The data directory; mirrors live in `git/` below it.
     pub data: PathBuf,
     /// Where packs go.
@@ -60,6 +62,7 @@ pub struct Parts {
 /// The git room.
 pub struct Git {
     pub(crate) config: GitConfig,
+    pub(crate) caps: Caps,
     pub(crate) store: Arc<Store>,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) access: Arc<Access>,
@@ -88,13 +91,15 @@ pub(crate) struct Admitted {
 impl Git {
     /// Opens the room; mirrors are opened when they are asked for.
     pub fn new(parts: Parts) -> Result<Arc<Self>, std::io::Error> {
-        let registry = Registry::new(&parts.data.join("git"), Limits::default(), MOST_OPEN)
-            .map_err(std::io::Error::other)?;
+        let limits = Limits { pack_bytes: parts.caps.pack_bytes, ..Limits::default() };
+        let registry =
+            Registry::new(&parts.data.join("git"), limits, MOST_OPEN).map_err(std::io::Error::other)?;
         Ok(Arc::new_cyclic(|itself| Self {
-            responses: Arc::new(Responses::new(&parts.store)),
+            responses: Arc::new(Responses::new(&parts.store, parts.caps)),
             accounts: Accounts::default(),
             fills: Fills::default(),
             config: parts.config,
+            caps: parts.caps,
             store: parts.store,
             upstreams: parts.upstreams,
             access: parts.access,

@@ -1,8 +1,7 @@
 //! Takes in the body of an upload-pack request: inflated, bounded, whole.
 //!
-//! git compresses bodies over 1 KiB. The caps are on what comes out: 64 MiB,
-//! and at most a hundredfold once past 1 MiB, so that a bomb is stopped while
-//! it is small.
+//! git compresses bodies over 1 KiB. The caps are on what comes out, in bytes and
+//! as a ratio once past 1 MiB, so that a bomb is stopped while it is small.
 
 use std::{io::Write as _, time::Duration};
 
@@ -11,15 +10,13 @@ use http::{HeaderMap, header::CONTENT_ENCODING};
 use http_body_util::BodyExt as _;
 use tidegate_http::{Body, stall_after};
 
-use crate::error::Error;
+use crate::{Caps, error::Error};
 
-const MOST_BYTES: usize = 64 << 20;
 const RATIO_FROM: usize = 1 << 20;
-const MOST_RATIO: usize = 100;
 const STALL: Duration = Duration::from_secs(60);
 
 /// Reads the whole body of a request.
-pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Error> {
+pub(crate) async fn read(headers: &HeaderMap, body: Body, caps: &Caps) -> Result<Bytes, Error> {
     let mut codings = headers.get_all(CONTENT_ENCODING).iter();
     let coding = codings.next().map(http::HeaderValue::as_bytes);
     if codings.next().is_some() {
@@ -27,15 +24,15 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Error
     }
     let body = stall_after(body, STALL);
     match coding.map(<[u8]>::to_ascii_lowercase).as_deref() {
-        None | Some(b"identity") => plain(body).await,
-        Some(b"gzip" | b"x-gzip") => gzip(body).await,
+        None | Some(b"identity") => plain(body, caps).await,
+        Some(b"gzip" | b"x-gzip") => gzip(body, caps).await,
         Some(_) => Err(Error::BadRequest("only gzip is understood as Content-Encoding of a request".into())),
     }
 }
 
-async fn plain(body: Body) -> Result<Bytes, Error> {
+async fn plain(body: Body, caps: &Caps) -> Result<Bytes, Error> {
     let known = http_body::Body::size_hint(&body).lower();
-    if known > MOST_BYTES as u64 {
+    if known > caps.body_bytes as u64 {
         return Err(Error::TooLarge);
     }
     let mut body = body;
@@ -50,7 +47,7 @@ async fn plain(body: Body) -> Result<Bytes, Error> {
         if let Some(first) = first.take() {
             whole.extend_from_slice(&first);
         }
-        if whole.len() + bytes.len() > MOST_BYTES {
+        if whole.len() + bytes.len() > caps.body_bytes {
             return Err(Error::TooLarge);
         }
         whole.extend_from_slice(&bytes);
@@ -58,7 +55,7 @@ async fn plain(body: Body) -> Result<Bytes, Error> {
     Ok(first.unwrap_or_else(|| whole.into()))
 }
 
-async fn gzip(mut body: Body) -> Result<Bytes, Error> {
+async fn gzip(mut body: Body, caps: &Caps) -> Result<Bytes, Error> {
     let broken = |_| Error::BadRequest("the gzip stream of the request is broken".into());
     let mut inflate = flate2::write::GzDecoder::new(Vec::new());
     let mut taken = 0;
@@ -69,7 +66,7 @@ async fn gzip(mut body: Body) -> Result<Bytes, Error> {
             taken += piece.len();
             inflate.write_all(piece).map_err(broken)?;
             let out = inflate.get_ref().len();
-            if out > MOST_BYTES || (out > RATIO_FROM && out / taken > MOST_RATIO) {
+            if out > caps.body_bytes || (out > RATIO_FROM && out / taken > caps.body_ratio) {
                 return Err(Error::TooLarge);
             }
         }
@@ -93,30 +90,34 @@ mod tests {
         deflate.finish().unwrap()
     }
 
+    async fn take(headers: &HeaderMap, body: Body) -> Result<Bytes, Error> {
+        read(headers, body, &Caps::default()).await
+    }
+
     fn as_gzip() -> HeaderMap {
         HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))])
     }
 
     #[tokio::test]
     async fn plain_and_gzip_bodies_come_out_the_same() {
-        assert_eq!(read(&HeaderMap::new(), full("0000")).await.unwrap(), "0000");
-        assert_eq!(read(&as_gzip(), full(gzipped(b"0000"))).await.unwrap(), "0000");
-        assert_eq!(read(&HeaderMap::new(), full("")).await.unwrap(), "");
+        assert_eq!(take(&HeaderMap::new(), full("0000")).await.unwrap(), "0000");
+        assert_eq!(take(&as_gzip(), full(gzipped(b"0000"))).await.unwrap(), "0000");
+        assert_eq!(take(&HeaderMap::new(), full("")).await.unwrap(), "");
     }
 
     #[tokio::test]
     async fn a_bomb_is_stopped_while_it_is_small() {
         let bomb = gzipped(&vec![0; 32 << 20]);
-        assert!(matches!(read(&as_gzip(), full(bomb)).await, Err(Error::TooLarge)));
-        let huge = vec![b'x'; MOST_BYTES + 1];
-        assert!(matches!(read(&HeaderMap::new(), full(huge)).await, Err(Error::TooLarge)));
+        assert!(matches!(take(&as_gzip(), full(bomb)).await, Err(Error::TooLarge)));
+        let huge = vec![b'x'; Caps::default().body_bytes + 1];
+        assert!(matches!(take(&HeaderMap::new(), full(huge)).await, Err(Error::TooLarge)));
     }
 
     #[tokio::test]
     async fn a_cut_gzip_stream_is_a_bad_request() {
         let whole = gzipped(b"want and want and want");
         for end in 1..whole.len() {
-            let got = read(&as_gzip(), full(whole[..end].to_vec())).await;
+            let got = take(&as_gzip(), full(whole[..end].to_vec())).await;
             assert!(matches!(got, Err(Error::BadRequest(_))), "cut at {end}: {got:?}");
         }
     }
@@ -126,7 +127,7 @@ mod tests {
         let mut twice = as_gzip();
         twice.append(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         for headers in [twice, HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("br"))])] {
-            assert!(matches!(read(&headers, full("x")).await, Err(Error::BadRequest(_))));
+            assert!(matches!(take(&headers, full("x")).await, Err(Error::BadRequest(_))));
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod account;
 mod advertise;
+mod caps;
 mod config;
 mod deliver;
 mod endpoint;
@@ -42,5 +43,6 @@ mod want;
 #[doc(hidden)]
 pub mod wire;
 
+pub use caps::Caps;
 pub use config::{Depth, GitConfig, Revalidate};
 pub use git::{Git, Parts};

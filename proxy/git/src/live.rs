@@ -28,8 +28,6 @@ use crate::{
 
 /// An unknown want is not asked for again this soon.
 const REMEMBER_UNKNOWN: Duration = Duration::from_secs(5);
-/// Unknown wants asked per repository and minute.
-const ASKS_A_MINUTE: usize = 10;
 /// After a sick answer, or one that takes longer than five seconds, nobody
 /// waits for the upstream for so long.
 const REMEMBER_AWAY: Duration = Duration::from_secs(10);
@@ -400,11 +398,11 @@ impl Live {
     }
 
     /// Takes one of the asks for unknown objects that are allowed per minute.
-    pub(crate) fn may_ask(&self) -> bool {
+    pub(crate) fn may_ask(&self, a_minute: usize) -> bool {
         let now = Instant::now();
         let mut state = self.state();
         state.asks.retain(|at| now - *at < Duration::from_secs(60));
-        let may = state.asks.len() < ASKS_A_MINUTE;
+        let may = state.asks.len() < a_minute;
         if may {
             state.asks.push_back(now);
         }

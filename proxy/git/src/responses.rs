@@ -8,7 +8,6 @@ use std::{
     collections::HashMap,
     io::Write,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use tidegate_http::Outcome;
@@ -20,14 +19,11 @@ use tokio::{
 };
 
 use crate::{
+    Caps,
     error::Error,
     flight::{Flight, Flights, Key, Launch, Source},
-    update::MOST_PACK_BYTES,
 };
 
-const PER_REPOSITORY: usize = 4;
-const MOST_WAITING: usize = 64;
-const QUEUE_FOR: Duration = Duration::from_secs(10);
 /// Which pack is kept under which key; forgetting one costs making it again.
 const MOST_KEPT: usize = 200_000;
 /// The trailer of a pack is shown when the whole pack is there and checked.
@@ -36,6 +32,7 @@ const TRAILER: usize = 20;
 /// The packs made so far, and those in the making.
 pub(crate) struct Responses {
     store: Arc<Store>,
+    caps: Caps,
     kept: Table,
     flights: Flights<()>,
     builders: Arc<Semaphore>,
@@ -44,14 +41,14 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    pub(crate) fn new(store: &Arc<Store>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    pub(crate) fn new(store: &Arc<Store>, caps: Caps) -> Self {
         Self {
             store: Arc::clone(store),
+            caps,
             kept: store.table("packs", MOST_KEPT),
             flights: Flights::default(),
-            builders: Arc::new(Semaphore::new(cores)),
-            queue: Arc::new(Semaphore::new(cores + MOST_WAITING)),
+            builders: Arc::new(Semaphore::new(caps.builds)),
+            queue: Arc::new(Semaphore::new(caps.builds + caps.build_queue)),
             per_repository: Mutex::default(),
         }
     }
@@ -102,7 +99,8 @@ impl Responses {
         let responses = Arc::clone(self);
         let repository = repository.clone();
         let (flight, joined) = self.flights.join_or(key, || {
-            let begin = Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: MOST_PACK_BYTES };
+            let begin =
+                Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: responses.caps.pack_bytes };
             let (writer, growing) = responses.store.begin(&begin).map_err(Error::internal)?;
             let (launch, flight) = Flight::new(growing);
             let job = Job { key, repository, launch, writer };
@@ -114,13 +112,13 @@ impl Responses {
     }
 
     async fn permits(&self, repository: &Repository) -> Result<[OwnedSemaphorePermit; 2], Error> {
-        let busy = || Error::Busy { wait: QUEUE_FOR };
+        let busy = || Error::Busy { wait: self.caps.build_wait };
         let _queued = Arc::clone(&self.queue).try_acquire_owned().map_err(|_| busy())?;
         let own = {
             let mut all = self.per_repository.lock().unwrap_or_else(PoisonError::into_inner);
             // Only those in use are worth remembering.
             all.retain(|_, permits| Arc::strong_count(permits) > 1);
-            let fresh = || Arc::new(Semaphore::new(PER_REPOSITORY));
+            let fresh = || Arc::new(Semaphore::new(self.caps.builds_per_repository));
             Arc::clone(all.entry(repository.clone()).or_insert_with(fresh))
         };
         let both = async {
@@ -128,7 +126,7 @@ impl Responses {
             let any = Arc::clone(&self.builders).acquire_owned().await.map_err(|_| busy())?;
             Ok([own, any])
         };
-        timeout(QUEUE_FOR, both).await.unwrap_or_else(|_| Err(busy()))
+        timeout(self.caps.build_wait, both).await.unwrap_or_else(|_| Err(busy()))
     }
 }
 

@@ -87,7 +87,7 @@ impl Git {
         match endpoint.verb {
             Verb::Advertise => advertise(self, &admitted, version, since).await,
             Verb::Call => {
-                let body = intake::read(&head.headers, body).await?;
+                let body = intake::read(&head.headers, body, &self.caps).await?;
                 self.call(&admitted, version, body, since).await
             }
         }

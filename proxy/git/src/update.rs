@@ -23,8 +23,6 @@ use crate::{
 const MOST_HAVES: usize = 256;
 /// Superseded tips kept per repository.
 const MOST_SUPERSEDED: usize = 1_000;
-/// The biggest pack that is taken in.
-pub(crate) const MOST_PACK_BYTES: u64 = 4 << 30;
 
 /// How an update ended.
 pub(crate) type Updated = Result<(), Error>;
@@ -56,7 +54,7 @@ impl Git {
         let body =
             speaker.fetch(behalf, dialect, request).await.map_err(|error| not_fetched(speaker, error))?;
         let parser = dialect.parser(request);
-        let begin = Begin { algorithm: Algorithm::Sha256, withhold: 0, max: MOST_PACK_BYTES };
+        let begin = Begin { algorithm: Algorithm::Sha256, withhold: 0, max: self.caps.pack_bytes };
         let (writer, _growing) = self.store.begin(&begin).map_err(Error::internal)?;
         receive(body, parser, writer, |_| {}).await
     }

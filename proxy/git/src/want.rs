@@ -48,7 +48,7 @@ impl Git {
 }
 
 async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<ObjectId>) -> Result<(), Error> {
-    if !live.may_ask() {
+    if !live.may_ask(git.caps.unknown_wants) {
         tracing::info!(repository = %live.repository, "too many unknown objects asked for; not asking the upstream");
         return Err(Error::NotOurRef(unknown[0]));
     }

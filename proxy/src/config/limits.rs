@@ -41,11 +41,29 @@ pub(crate) struct Limits {
     /// How long running answers may take once a shutdown began.
     #[serde(with = "humantime_serde")]
     pub(crate) drain: Duration,
+    /// Bytes of an upload-pack request, inflated.
+    pub(crate) git_body: ByteSize,
+    /// How far an upload-pack request past 1 MiB may inflate.
+    pub(crate) git_body_ratio: usize,
+    /// Bytes of a pack taken in from an upstream.
+    pub(crate) git_pack: ByteSize,
+    /// Asks for unknown objects per repository and minute.
+    pub(crate) git_unknown_wants: usize,
+    /// Packs made at once; as many as there are cores if absent.
+    pub(crate) git_builds: usize,
+    /// Packs made at once from one repository.
+    pub(crate) git_builds_per_repository: usize,
+    /// Packs waiting to be made.
+    pub(crate) git_build_queue: usize,
+    /// How long a pack waits to be made before its client is sent away.
+    #[serde(with = "humantime_serde")]
+    pub(crate) git_build_wait: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let front = tidegate_front::Limits::default();
+        let git = tidegate_git::Caps::default();
         Self {
             headers: front.headers,
             header_bytes: ByteSize::b(front.header_bytes as u64),
@@ -58,6 +76,14 @@ impl Default for Limits {
             h2_streams: front.h2_streams,
             h2_send_buffer: ByteSize::b(front.h2_send_buffer as u64),
             drain: front.drain,
+            git_body: ByteSize::b(git.body_bytes as u64),
+            git_body_ratio: git.body_ratio,
+            git_pack: ByteSize::b(git.pack_bytes),
+            git_unknown_wants: git.unknown_wants,
+            git_builds: git.builds,
+            git_builds_per_repository: git.builds_per_repository,
+            git_build_queue: git.build_queue,
+            git_build_wait: git.build_wait,
         }
     }
 }
@@ -77,6 +103,20 @@ impl Limits {
             h2_streams: self.h2_streams,
             h2_send_buffer: bytes(self.h2_send_buffer),
             drain: self.drain,
+        }
+    }
+
+    /// The caps of the git room.
+    pub(crate) fn git(&self) -> tidegate_git::Caps {
+        tidegate_git::Caps {
+            body_bytes: bytes(self.git_body),
+            body_ratio: self.git_body_ratio,
+            pack_bytes: self.git_pack.as_u64(),
+            unknown_wants: self.git_unknown_wants,
+            builds: self.git_builds,
+            builds_per_repository: self.git_builds_per_repository,
+            build_queue: self.git_build_queue,
+            build_wait: self.git_build_wait,
         }
     }
 
@@ -105,7 +145,15 @@ impl Limits {
         within("connections_per_address", self.connections_per_address as u64, 1, 1_000_000);
         within("h2_streams", u64::from(self.h2_streams), 1, 10_000);
         within("h2_send_buffer", self.h2_send_buffer.as_u64(), 1 << 10, 16 << 20);
+        within("git_body", self.git_body.as_u64(), 64 << 10, 1 << 30);
+        within("git_body_ratio", self.git_body_ratio as u64, 10, 10_000);
+        within("git_pack", self.git_pack.as_u64(), 1 << 20, 1 << 40);
+        within("git_unknown_wants", self.git_unknown_wants as u64, 0, 10_000);
+        within("git_builds", self.git_builds as u64, 1, 1_024);
+        within("git_builds_per_repository", self.git_builds_per_repository as u64, 1, 1_024);
+        within("git_build_queue", self.git_build_queue as u64, 1, 100_000);
         for (key, value, longest) in [
+            ("git_build_wait", self.git_build_wait, 300),
             ("header_read", self.header_read, 60),
             ("body_stall", self.body_stall, 3_600),
             ("response_stall", self.response_stall, 3_600),
