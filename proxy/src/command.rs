@@ -71,16 +71,16 @@ enum Command {
 /// Which tidegate is meant.
 #[derive(Debug, Args)]
 struct Where {
-    /// The configuration file; without one, the defaults
+    /// The configuration file; without one the big public hosts are served
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The data directory
+    /// The data directory; without one, tidegate in $XDG_CACHE_HOME or ~/.cache
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where clients are served
+    /// Where clients are served, as address:port [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Where metrics and the API are
+    /// Where metrics and the API are, as address:port [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
 }

@@ -98,7 +98,7 @@ fn unknown(upstream: &Upstream) -> Response<Body> {
         return local(StatusCode::BAD_REQUEST, &words);
     }
     let words = format!(
-        "{upstream} is not an upstream of this tidegate. To allow it, add this to `upstreams` in its \
+        "{upstream}, the first segment of the path, is not an upstream of this tidegate. To allow it, add this to `upstreams` in its \
          configuration file (`builtin_upstreams: true` keeps the built-in ones):\n  - host: {upstream}"
     );
     text(StatusCode::FORBIDDEN, Outcome::Denied, &words)

@@ -18,6 +18,6 @@ pub(super) fn offline(source: &Source) -> anyhow::Result<Exit> {
             rooms.insert(room.protocol().to_owned(), done);
         }
         house.store.shutdown().await;
-        Ok(remote::tell(&rooms.into()))
+        Ok(remote::tell("checked", &rooms.into()))
     })
 }

@@ -35,23 +35,30 @@ pub(super) fn explain(source: &Source, url: &str, json: bool) -> anyhow::Result<
 }
 
 pub(super) fn fsck(source: &Source) -> anyhow::Result<Exit> {
-    call(source, &Method::POST, "/api/v1/fsck", tell)
+    call(source, &Method::POST, "/api/v1/fsck", |rooms| tell("checked", rooms))
 }
 
 pub(super) fn purge(source: &Source, repository: &str) -> anyhow::Result<Exit> {
-    call(source, &Method::POST, &format!("/api/v1/purge?url={}", escaped(repository)), tell)
+    let path = format!("/api/v1/purge?url={}", escaped(repository));
+    call(source, &Method::POST, &path, |rooms| tell("removed", rooms))
 }
 
 pub(super) fn warm(source: &Source, url: &str) -> anyhow::Result<Exit> {
-    call(source, &Method::POST, &format!("/api/v1/warm?url={}", escaped(url)), tell)
+    let path = format!("/api/v1/warm?url={}", escaped(url));
+    call(source, &Method::POST, &path, |rooms| tell("fetched", rooms))
 }
 
-/// Shows what each room did; problems make the command fail.
-pub(super) fn tell(rooms: &Value) -> Exit {
+/// Shows what each room `did`; problems make the command fail.
+pub(super) fn tell(did: &str, rooms: &Value) -> Exit {
     let mut exit = Exit::Ok;
     for (room, done) in rooms.as_object().into_iter().flatten() {
         let number = |key: &str| done.get(key).and_then(Value::as_u64).unwrap_or_default();
-        say(&format!("{room}: {} repositories, {} bytes", number("repositories"), number("bytes")));
+        let repositories = match number("repositories") {
+            0 => String::new(),
+            1 => "1 repository, ".into(),
+            many => format!("{many} repositories, "),
+        };
+        say(&format!("{room}: {did} {repositories}{} bytes", number("bytes")));
         for problem in done.get("problems").and_then(Value::as_array).into_iter().flatten() {
             say(&format!("{room}: {}", problem.as_str().unwrap_or_default()));
             exit = Exit::Problems;
@@ -137,6 +144,8 @@ fn show(value: &Value, depth: usize) {
                 say(&format!("{name}:"));
                 show(value, depth + 1);
             }
+            // What isn't known has no line; `--json` has them all.
+            Value::Null => {}
             Value::String(text) => say(&format!("{name}: {text}")),
             other => say(&format!("{name}: {other}")),
         }

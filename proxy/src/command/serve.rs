@@ -49,6 +49,14 @@ pub(super) fn run(source: Source) -> anyhow::Result<Exit> {
     };
     logging::start(&config.log);
     let data = DataDir::open(&config.data)?;
+    let file = source.file.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = file,
+        data = %config.data.display(),
+        upstreams = config.upstreams.len(),
+        "starting"
+    );
     let runtime = runtime()?;
     let served = runtime.block_on(Server { source, text, config, data }.run());
     // A thread stuck in a file system must not keep the process.
@@ -70,8 +78,8 @@ impl Server {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let hangup = signal(SignalKind::hangup())?;
-        let listeners = open(&config.listen)?;
-        let admin_listener = open(&[Listen::plain(config.admin)])?;
+        let listeners = open(&config.listen, "clients")?;
+        let admin_listener = open(&[Listen::plain(config.admin)], "operators")?;
         let house = Arc::new(House::open(&config, &data).await?);
         let (stop, stopping) = watch::channel(false);
         let (stop_admin, stopping_admin) = watch::channel(false);
@@ -130,11 +138,11 @@ impl Server {
     }
 }
 
-fn open(listen: &[Listen]) -> anyhow::Result<Vec<Listener>> {
+fn open(listen: &[Listen], whom: &'static str) -> anyhow::Result<Vec<Listener>> {
     let mut listeners = Vec::new();
     for listen in listen {
         let listener = Listener::open(listen)?;
-        tracing::info!(address = %listener.address(), tls = listener.tls().is_some(), "listening");
+        tracing::info!(address = %listener.address(), tls = listener.tls().is_some(), "listening for {whom}");
         listeners.push(listener);
     }
     Ok(listeners)

@@ -40,7 +40,7 @@ impl Collector {
                 Err(error) => error,
             };
             let steps: Vec<Step> = track.path().iter().filter_map(Step::of).collect();
-            self.add(gaps.name(path, &steps), error.to_string());
+            self.add(gaps.name(path, &steps), plain(&error.to_string()));
             if !gaps.take_out(&mut value, &steps) {
                 return None;
             }
@@ -48,6 +48,21 @@ impl Collector {
         self.add(path, "has too many mistakes to list");
         None
     }
+}
+
+/// The reader's words without its programmer's: what is expected, and how it is
+/// written.
+fn plain(words: &str) -> String {
+    let Some((found, expected)) = words.rsplit_once("expected ") else { return words.to_owned() };
+    let expected = match expected {
+        "a duration" => "a duration such as 30s or 2m",
+        "parsable string" => "a size such as 512MiB or 50GiB",
+        "path string" => "a path",
+        "struct UpstreamConfig" => "a table such as `{host: github.com}`",
+        table if table.starts_with("struct ") => "a table of keys",
+        other => other,
+    };
+    format!("{found}expected {expected}")
 }
 
 /// One step into a table.

@@ -41,6 +41,9 @@ fn tables(source: &Source, text: &str) -> Result<Map<String, Value>, Vec<Problem
             // The reader quotes the lines around the fault; one line is the rule here.
             let words = error.to_string();
             let first = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("is no YAML");
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            // What follows is advice to the reader's programmer.
+            let first = first.split(", set DuplicateKeyPolicy").next().unwrap_or(first);
             Err(vec![Problem::new(name(), format!("is no YAML that can be read: {first}"))])
         }
     }
@@ -154,7 +157,8 @@ impl File {
             problems.extend(lines.iter().map(|line| Problem::said(line)));
         }
         problems.extend(config.limits.problems());
-        if config.upstreams.is_empty() {
+        let told = problems.iter().any(|problem| problem.path.starts_with("upstreams"));
+        if config.upstreams.is_empty() && !told {
             problems.push(Problem::new("upstreams", "is empty; nothing would be served"));
         }
         let mut names: HashMap<String, usize> = HashMap::new();
@@ -173,7 +177,11 @@ impl File {
                 }
             }
         }
-        if crate::logging::filter(&config.log.level).is_err() {
+        let ports = config.listen.iter().map(|listen| listen.address);
+        if config.admin.port() != 0 && ports.into_iter().any(|address| address == config.admin) {
+            problems.push(Problem::new("admin", "is where clients are served already; choose another port"));
+        }
+        if crate::logging::filter(&config.log.level).is_none() {
             let text = "is no list of levels like `info` or `info,tidegate_git=debug`";
             problems.push(Problem::new("log.level", text));
         }

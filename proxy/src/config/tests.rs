@@ -134,3 +134,32 @@ fn data_goes_where_caches_go() {
     assert_eq!(with(&[("XDG_CACHE_HOME", ""), ("HOME", "/h")]), Some("/h/.cache/tidegate".into()));
     assert_eq!(with(&[]), None);
 }
+
+#[test]
+fn what_is_expected_is_told_without_the_words_of_the_program() {
+    for (text, told) in [
+        (
+            "git: {refresh_every: 2}",
+            "git.refresh_every: invalid type: integer `2`, expected a duration such as 30s or 2m",
+        ),
+        ("git: 3", "git: invalid type: integer `3`, expected a table of keys"),
+        (
+            "upstreams: [a.test]",
+            "upstreams[0]: invalid type: string \"a.test\", expected a table such as `{host: github.com}`",
+        ),
+        (
+            "store: {disk_limit: lots}",
+            "store.disk_limit: invalid value: string \"lots\", expected a size such as 512MiB or 50GiB",
+        ),
+        ("log: {level: loud}", "log.level: is no list of levels like `info` or `info,tidegate_git=debug`"),
+        (
+            "listen: 127.0.0.1:80\nadmin: 127.0.0.1:80",
+            "admin: is where clients are served already; choose another port",
+        ),
+        ("a: 1\na: 2", "config: is no YAML that can be read: line 2 column 1: duplicate mapping key: a"),
+    ] {
+        assert_eq!(load(text).unwrap_err(), [told], "{text}");
+    }
+    let url = load("upstreams: [{host: 'https://a.test/x'}]").unwrap_err();
+    assert!(url[0].contains("write the name alone, `a.test`"), "{url:?}");
+}

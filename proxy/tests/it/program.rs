@@ -95,9 +95,11 @@ impl Server {
     }
 
     fn listening(&mut self) -> SocketAddr {
-        let line = self.said(&["listening", "address="]);
-        let rest = line.split_once("address=").unwrap().1;
-        rest.split_whitespace().next().unwrap().parse().unwrap()
+        // As text or as JSON: `address=127.0.0.1:80 `, `"address":"127.0.0.1:80"`.
+        let line = self.said(&["listening", "address"]);
+        let rest = line.split_once("address").unwrap().1;
+        let ends = |c: char| c.is_whitespace() || c == '"';
+        rest.trim_start_matches(['=', '"', ':']).split(ends).next().unwrap().parse().unwrap()
     }
 
     /// The rooms open after the listeners; clients wait in the backlog.

@@ -95,13 +95,45 @@ fn every_request_is_one_line_without_its_query_or_a_secret() {
 }
 
 #[test]
-fn logs_may_be_json() {
-    let config = format!("{CONFIG}log: {{format: json}}\n");
+fn logs_may_be_json_with_one_object_a_line() {
+    let mut server = Server::start(&format!("{CONFIG}log: {{format: json}}\n"));
+    server.get("/evil.test/a");
+    let line: serde_json::Value = serde_json::from_str(&server.said(&["tidegate::request"])).unwrap();
+    for (field, value) in [
+        ("message", "request"),
+        ("method", "GET"),
+        ("host", "evil.test"),
+        ("path", "/a"),
+        ("outcome", "denied"),
+    ] {
+        assert_eq!(line[field], value, "{line}");
+    }
+    assert_eq!(line["status"], 403);
+    for field in ["bytes_in", "bytes_out", "first_byte_ms", "total_ms"] {
+        assert!(line[field].is_u64(), "{field} in {line}");
+    }
+    for line in server.everything().lines() {
+        assert!(serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line.is_object()), "{line}");
+    }
+}
+
+#[test]
+fn a_start_says_what_it_serves_from_where() {
+    let mut server = Server::start(CONFIG);
+    let everything = server.everything();
+    for words in ["starting version=", "config=", "data=", "listening for clients", "listening for operators"]
+    {
+        assert!(everything.contains(words), "{words} is not in {everything}");
+    }
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_made_refuses_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tidegate.yaml");
-    fs::write(&file, format!("data: /proc/nowhere\n{config}")).unwrap();
+    fs::write(&file, format!("data: /proc/nowhere\n{CONFIG}")).unwrap();
     let output = run(&["serve", "--config", file.to_str().unwrap(), "--admin", "127.0.0.1:0"]);
-    assert_eq!(output.status.code(), Some(1), "a data directory that can't be made refuses the start");
+    assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("/proc/nowhere"));
 }
 

@@ -198,6 +198,12 @@ impl UpstreamConfig {
     fn check_names(&self, found: &mut Found) {
         if self.host.is_empty() {
             found.add("host", "is missing; it is the name clients use, like github.com");
+        } else if let Some((_, name)) = self.host.split_once("://") {
+            let name = name.split('/').next().unwrap_or(name);
+            found.add(
+                "host",
+                format!("is a URL; write the name alone, `{name}`, and a place that differs in `url`"),
+            );
         } else if let Err(error) = Upstream::from_str(&self.host) {
             found.add("host", format!("`{}` is no host name: {error}", self.host));
         }
