@@ -25,9 +25,16 @@ pub(crate) async fn advertise(
     let live = &admitted.live;
     if version == Version::V2 {
         git.note_read(live, Scope::Eager);
-        let served = Served {
-            generation: Some(live.snapshot().map_or(0, |snapshot| snapshot.generation)),
-            ..Served::new(Outcome::Hit)
+        // What we can do needs no look; letting the caller in may have.
+        let asked = live.last_look().is_some_and(|at| at >= since);
+        let outcome = match (asked, live.snapshot()) {
+            (false, _) => Outcome::Hit,
+            (true, None) => Outcome::Miss,
+            (true, Some(_)) => Outcome::Revalidated,
+        };
+        let served = match live.view() {
+            Some(view) => Served { ttl: None, ..respond::served(&view, outcome, git.lifetime()) },
+            None => Served { generation: Some(0), ..Served::new(outcome) },
         };
         return Ok(respond::whole(respond::ADVERTISEMENT, advertisement::encode_v2(Kind::Sha1), served));
     }

@@ -88,11 +88,18 @@ pub(crate) struct Sick {
     pub(crate) wait: Option<Duration>,
     /// Whether the reason is a limit: the upstream's or our own budget.
     pub(crate) limited: bool,
+    /// What is behind it, for the log: clients are told no addresses.
+    pub(crate) cause: Option<Arc<str>>,
 }
 
 impl Sick {
     pub(crate) fn new(why: impl Into<Arc<str>>) -> Self {
-        Self { why: why.into(), wait: None, limited: false }
+        Self { why: why.into(), wait: None, limited: false, cause: None }
+    }
+
+    /// All that is known of it, for the operator.
+    pub(crate) fn in_full(&self) -> String {
+        self.cause.as_ref().map_or_else(|| self.why.to_string(), |cause| format!("{}: {cause}", self.why))
     }
 }
 
@@ -102,7 +109,10 @@ impl From<tidegate_upstream::Error> for Sick {
             error,
             tidegate_upstream::Error::Budget { .. } | tidegate_upstream::Error::Limited { .. }
         );
-        Self { why: error.to_string().into(), wait: error.retry_after(), limited }
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        let causes: Vec<String> = causes.map(ToString::to_string).collect();
+        let cause = (!causes.is_empty()).then(|| causes.join(": ").into());
+        Self { why: error.to_string().into(), wait: error.retry_after(), limited, cause }
     }
 }
 
@@ -116,5 +126,20 @@ impl Error {
     /// 200, as git itself does where a pack was asked for.
     pub(crate) fn speaks_git(&self) -> bool {
         matches!(self, Self::NotOurRef(_) | Self::Remote(_) | Self::BadFetch(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_gets_the_cause_and_the_client_does_not() {
+        let source = Arc::new(std::io::Error::other("10.0.0.5:3000 refuses"));
+        let upstream = "git.test".parse().unwrap();
+        let sick = Sick::from(tidegate_upstream::Error::Connect { upstream, source });
+        assert_eq!(sick.in_full(), "git.test can't be connected to: 10.0.0.5:3000 refuses");
+        let upstream = "git.test".parse().unwrap();
+        assert!(!Error::Away { upstream, sick }.to_string().contains("10.0.0.5"));
     }
 }

@@ -220,7 +220,7 @@ async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Loo
             live.went_away();
             let result = if sick.limited { RefreshResult::Deferred } else { RefreshResult::Error };
             git.metrics.refreshed("git", result);
-            tracing::warn!(repository = %live.repository, why = %sick.why, "the upstream gave no refs");
+            tracing::warn!(repository = %live.repository, why = %sick.in_full(), "the upstream gave no refs");
             Looked::Sick(sick)
         }
         Err(Unseen::Foreign(why)) => {

@@ -147,11 +147,8 @@ pub(super) fn refused_redirect(error: tidegate_upstream::Error) -> Unseen {
 fn sick_status(response: &Response<Body>) -> Sick {
     let status = response.status();
     let wait = retry_after(response.headers());
-    Sick {
-        why: format!("it answered {}", status.as_u16()).into(),
-        wait,
-        limited: status == StatusCode::TOO_MANY_REQUESTS,
-    }
+    let limited = status == StatusCode::TOO_MANY_REQUESTS;
+    Sick { wait, limited, ..Sick::new(format!("it answered {}", status.as_u16())) }
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
