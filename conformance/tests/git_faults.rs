@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tidegate_conformance::client::gogit;
 use tidegate_conformance::egress::Egress;
-use tidegate_conformance::pkt;
+use tidegate_conformance::pkt::{self, FetchAnswer};
 use tidegate_conformance::raw::{self, Request};
 use tidegate_conformance::tidegate::Setup;
 use tidegate_conformance::upstream::Quirk;
 use tidegate_conformance::wait::at_a_beat;
-use tidegate_conformance::{Git, Kind, Outcome, Scene, Tidegate, Upstream, eventually, fixture};
+use tidegate_conformance::{Git, Kind, Outcome, Scene, Tidegate, Upstream, eventually, fixture, pack};
 use tokio::time::Instant;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -119,7 +119,7 @@ fn a_redirect_to_a_sign_in_page_is_a_refusal() {
 // K3
 #[test]
 fn a_pack_that_ends_early_is_nobodys_answer() {
-    for quirk in [Quirk::Cut, Quirk::CutClean] {
+    for quirk in [Quirk::Cut, Quirk::CutClean, Quirk::CutPack, Quirk::Flip] {
         let scene = Scene::start();
         fixture::heavy(&scene.upstream, "heavy", 512);
         let url = scene.url("ok/heavy.git");
@@ -142,6 +142,34 @@ fn a_pack_that_ends_early_is_nobodys_answer() {
             outcome.repository("clone", &folder);
             outcome
         });
+    }
+}
+
+// Promise 5: whoever checks nothing must still be able to tell.
+#[test]
+fn a_complete_answer_never_carries_a_pack_that_does_not_hash() {
+    for (quirk, version) in [(Quirk::CutPack, 2), (Quirk::Flip, 2), (Quirk::CutPack, 0), (Quirk::Flip, 0)] {
+        let scene = Scene::start();
+        let repository = fixture::heavy(&scene.upstream, "heavy", 512);
+        let path = Tidegate::path("ok/heavy.git");
+        let want = format!("want {}", repository.resolve("main"));
+        let request = if version == 2 {
+            Request::upload_pack(&path, pkt::v2("fetch", &[want, "done".into()])).v2()
+        } else {
+            Request::upload_pack(&path, pkt::v0(&[format!("{want} side-band-64k")], true))
+        };
+        scene.upstream.force(&[quirk]);
+        let spoilt = scene.tidegate().send(&request);
+        let read = FetchAnswer::read(&spoilt.body);
+        let complete = spoilt.status == 200 && spoilt.whole && read.error.is_none();
+        assert!(!complete, "{quirk:?} v{version}: {} bytes look complete", read.pack.len());
+        scene.upstream.force(&[]);
+        let sound = eventually(SOON, "the next fetch is sound", || {
+            let answer = scene.tidegate().send(&request);
+            let read = FetchAnswer::read(&answer.body);
+            (answer.whole && read.error.is_none() && read.objects() > Some(8)).then_some(read)
+        });
+        assert_eq!(pack::objects(&sound.pack, &scene.folder("sound")).len(), repository.objects());
     }
 }
 

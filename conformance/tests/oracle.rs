@@ -117,6 +117,12 @@ fn a_cut_pack_is_cut_and_a_cleanly_cut_one_is_framed_well() {
     assert!(whole.whole && FetchAnswer::read(&whole.body).objects() > Some(20));
     let cut = fetch("cut");
     assert!(!cut.whole && cut.body.len() < whole.body.len());
+    for (quirk, same_length) in [("cutpack", false), ("flip", true)] {
+        let spoilt = fetch(quirk);
+        let (ours, theirs) = (FetchAnswer::read(&spoilt.body), FetchAnswer::read(&whole.body));
+        assert!(spoilt.whole && spoilt.body.ends_with(b"0000") && ours.pack != theirs.pack, "{quirk}");
+        assert_eq!(ours.pack.len() == theirs.pack.len(), same_length, "{quirk}");
+    }
     let clean = fetch("cutclean");
     assert!(clean.whole && clean.body.len() < whole.body.len());
 }

@@ -15,7 +15,7 @@ use super::cgi::{self, Call};
 use super::log::{Asked, Kind};
 use super::quirk::{DROP, DROP_PAUSE, PACK_DROP, Quirk, SLOW};
 use super::users::{self, Opinion};
-use crate::pkt;
+use crate::pkt::{self, Pkt};
 
 /// The body of every answer.
 pub(super) type Body = BoxBody<Bytes, std::io::Error>;
@@ -149,7 +149,9 @@ async fn from_git(state: &Arc<State>, request: &Request<'_>) -> Response<Body> {
 
 fn spoils(request: &Request<'_>) -> bool {
     request.quirks.iter().any(|quirk| match quirk {
-        Quirk::Cut | Quirk::CutClean | Quirk::DripPack => request.kind == Kind::Fetch,
+        Quirk::Cut | Quirk::CutClean | Quirk::CutPack | Quirk::Flip | Quirk::DripPack => {
+            request.kind == Kind::Fetch
+        }
         Quirk::CutList => request.kind == Kind::Refs,
         Quirk::Drip => true,
         _ => false,
@@ -177,6 +179,8 @@ async fn spoil(mut sender: Sender<Bytes, std::io::Error>, answer: cgi::Answer, q
         body.truncate(body.len().saturating_sub(4));
     } else if cut || quirks.contains(&Quirk::CutClean) {
         body.truncate(body.len() / 2);
+    } else if quirks.contains(&Quirk::CutPack) || quirks.contains(&Quirk::Flip) {
+        body = respoilt(&body, quirks.contains(&Quirk::Flip));
     }
     let drips = quirks.iter().find_map(|quirk| match quirk {
         Quirk::Drip => Some(DROP),
@@ -195,6 +199,46 @@ async fn spoil(mut sender: Sender<Bytes, std::io::Error>, answer: cgi::Answer, q
     if cut {
         sender.abort(std::io::Error::other("cut by the script"));
     }
+}
+
+/// The same answer in the same packets, but for the pack: one byte flipped, or its second half missing.
+fn respoilt(body: &[u8], flip: bool) -> Vec<u8> {
+    let (packets, rest) = pkt::read(body);
+    let is_pack = |packet: &Pkt| matches!(packet, Pkt::Data(bytes) if bytes.first() == Some(&1));
+    let size = |packet: &Pkt| if let Pkt::Data(bytes) = packet { bytes.len() - 1 } else { 0 };
+    let whole: usize = packets.iter().filter(|packet| is_pack(packet)).map(size).sum();
+    let mut spoilt = Vec::new();
+    let mut seen = 0;
+    for packet in packets {
+        let before = seen;
+        seen += if is_pack(&packet) { size(&packet) } else { 0 };
+        let mut bytes = match packet {
+            Pkt::Data(bytes) => bytes,
+            Pkt::Flush => {
+                spoilt.extend_from_slice(b"0000");
+                continue;
+            }
+            Pkt::Delimiter => {
+                spoilt.extend_from_slice(b"0001");
+                continue;
+            }
+            Pkt::ResponseEnd => continue,
+        };
+        let middle = whole / 2;
+        if (before..seen).contains(&middle) {
+            let at = 1 + middle - before;
+            if flip {
+                bytes[at] ^= 0x10;
+            } else {
+                bytes.truncate(at);
+            }
+        } else if !flip && before > middle && bytes.first() == Some(&1) {
+            continue;
+        }
+        spoilt.extend(pkt::raw(&bytes));
+    }
+    spoilt.extend_from_slice(rest);
+    spoilt
 }
 
 fn config(request: &Request<'_>) -> Vec<(&'static str, &'static str)> {
@@ -217,7 +261,7 @@ fn unadvertised(root: &Path, request: &Request<'_>) -> Option<String> {
     }
     let directory = root.join(format!("{}.git", request.repository()));
     let listed =
-        std::process::Command::new("git").arg("-C").arg(directory).arg("show-ref").arg("-d").output();
+        std::process::Command::new("git").arg("-C").arg(directory).args(["show-ref", "-d", "--head"]).output();
     let listed = String::from_utf8_lossy(&listed.ok()?.stdout).into_owned();
     request.asked.wants.iter().find(|oid| !listed.contains(oid.as_str())).cloned()
 }

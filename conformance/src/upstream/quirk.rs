@@ -14,6 +14,10 @@ pub enum Quirk {
     Cut,
     /// A pack ends half-way, with clean HTTP framing.
     CutClean,
+    /// A pack ends half-way, with clean sideband and HTTP framing.
+    CutPack,
+    /// One byte of a pack is another, with everything else in order.
+    Flip,
     /// A ref list ends before its flush, with clean HTTP framing.
     CutList,
     /// 404 HTML unless the User-Agent starts with `git/`.
@@ -67,6 +71,8 @@ impl Quirk {
             "login" => Self::Login,
             "cut" => Self::Cut,
             "cutclean" => Self::CutClean,
+            "cutpack" => Self::CutPack,
+            "flip" => Self::Flip,
             "cutlist" => Self::CutList,
             "ua" => Self::UserAgent,
             "cookie" => Self::Cookie,
