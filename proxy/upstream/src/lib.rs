@@ -36,5 +36,6 @@ pub use config::{
 pub use egress::ProxyEnvironment;
 pub use error::{Cause, Error};
 pub use known::builtin;
+pub use limits::pause_asked;
 pub use secret::{SecretError, SecretSource, SecretText};
 pub use upstreams::{Deadlines, Settings, Upstreams};

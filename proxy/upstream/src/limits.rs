@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// How long the answer asks us to stay away, if it does: a 429, or a 403 that
 /// says it is about a rate.
-pub(crate) fn pause_asked(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn pause_asked(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let spent = headers.get("x-ratelimit-remaining").is_some_and(|left| left.as_bytes() == b"0");
     let limited = match status {
         StatusCode::TOO_MANY_REQUESTS => true,

@@ -5,7 +5,7 @@
 //! 200 or a redirect that leads to a web page, is a refusal: somebody's login
 //! form stands in between.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{
@@ -14,7 +14,7 @@ use http::{
 };
 use tidegate_cache::Refusal;
 use tidegate_http::{Body, collect};
-use tidegate_upstream::Redirected;
+use tidegate_upstream::{Redirected, pause_asked};
 
 use super::{MOST_REF_BYTES, Unseen, sick_answer};
 use crate::{error::Sick, wire::AnswerError};
@@ -36,6 +36,12 @@ impl Reply {
     pub(super) async fn judge(response: Response<Body>, media_type: &'static str) -> Result<Self, Unseen> {
         let status = response.status();
         let redirected = response.extensions().get::<Redirected>().cloned();
+        let limit = pause_asked(status, response.headers(), SystemTime::now());
+        if let Some(wait) = limit {
+            // A 403 too may be about a rate, not about who asks.
+            let why = format!("it answered {}: it limits our requests", status.as_u16());
+            return Err(Unseen::Sick(Sick { wait: Some(wait), limited: true, ..Sick::new(why) }));
+        }
         match status.as_u16() {
             200 => {}
             203 => return Err(web_page(203)),
@@ -147,8 +153,7 @@ pub(super) fn refused_redirect(error: tidegate_upstream::Error) -> Unseen {
 fn sick_status(response: &Response<Body>) -> Sick {
     let status = response.status();
     let wait = retry_after(response.headers());
-    let limited = status == StatusCode::TOO_MANY_REQUESTS;
-    Sick { wait, limited, ..Sick::new(format!("it answered {}", status.as_u16())) }
+    Sick { wait, ..Sick::new(format!("it answered {}", status.as_u16())) }
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
@@ -181,4 +186,42 @@ async fn first_bytes(mut body: Body) -> Vec<u8> {
         }
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_http::empty;
+
+    use super::*;
+
+    async fn judged(status: u16, header: Option<(&'static str, &'static str)>) -> Unseen {
+        let mut response = Response::new(empty());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        if let Some((name, value)) = header {
+            response.headers_mut().insert(name, value.parse().unwrap());
+        }
+        Reply::judge(response, "x").await.err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_403_about_a_rate_says_nothing_of_the_credential() {
+        for header in [("x-ratelimit-remaining", "0"), ("retry-after", "7")] {
+            let unseen = judged(403, Some(header)).await;
+            assert!(
+                matches!(&unseen, Unseen::Sick(sick) if sick.limited && sick.wait.is_some()),
+                "{unseen:?}"
+            );
+        }
+        for header in [None, Some(("x-ratelimit-remaining", "58"))] {
+            assert!(matches!(judged(403, header).await, Unseen::Denied(_)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_429_always_says_when_to_come_back() {
+        let unseen = judged(429, None).await;
+        assert!(matches!(&unseen, Unseen::Sick(sick) if sick.limited && sick.wait.is_some()), "{unseen:?}");
+        let named = judged(429, Some(("retry-after", "30"))).await;
+        assert!(matches!(named, Unseen::Sick(sick) if sick.wait == Some(Duration::from_secs(30))));
+    }
 }
