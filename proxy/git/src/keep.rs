@@ -80,7 +80,12 @@ async fn keep_fresh(git: Weak<Git>, live: Weak<Live>) {
         drop(strong);
         sleep_until(due).await;
         let (Some(git), Some(live)) = (git.upgrade(), live.upgrade()) else { return };
-        if live.foreign().is_some() || live.last_look() != looked_at {
+        if live.last_look() != looked_at {
+            continue;
+        }
+        if live.foreign().is_some() {
+            // Nothing to keep fresh; asleep until it is forgotten.
+            live.looking(Instant::now());
             continue;
         }
         match git.refresher(&live) {
