@@ -146,6 +146,12 @@ impl Git {
             let filled = fly(&errand, &launch, writer).await;
             match filled {
                 Ok((head, Finished::Kept(entry))) => {
+                    if errand.live.is_purged() {
+                        let digest = *entry.digest();
+                        drop(entry);
+                        git.store.remove(&digest).await;
+                        return;
+                    }
                     let repository = errand.live.repository.clone();
                     git.fills.done.insert(key, Done { repository, head, digest: *entry.digest() });
                     drop(landing);

@@ -179,7 +179,14 @@ impl Git {
     /// Remembers a repository that its upstream acknowledged; everyone works
     /// on the one that is returned.
     pub(crate) fn remember(self: &Arc<Self>, live: &Arc<Live>) -> Arc<Live> {
-        let live = self.live.get_with(live.repository.clone(), || Arc::clone(live));
+        let live = self.live.get_with(live.repository.clone(), || {
+            if live.is_purged() {
+                let (repository, client) = (live.repository.clone(), Arc::clone(&live.client));
+                Arc::new(Live::new(repository, live.spelled(), client, None))
+            } else {
+                Arc::clone(live)
+            }
+        });
         self.keep(&live);
         live
     }

@@ -105,6 +105,11 @@ impl Git {
         };
         let bytes = self.registry.bytes(&asked.content);
         self.access.forget(&asked.content);
+        if let Some(live) = self.known(&asked.content) {
+            live.purge();
+            // What is being published now is removed with the rest.
+            drop(live.publishing.lock().await);
+        }
         self.forget(&asked.content);
         let known = self.forget_fills(&asked.content).await + self.responses.forget(&asked.content).await;
         self.close_account(&asked.content);

@@ -114,6 +114,7 @@ struct State {
     asks: VecDeque<Instant>,
     advertised: Option<(Arc<RefTable>, Version, Bytes)>,
     kept: bool,
+    purged: bool,
     /// Whether objects were asked for, so that a mirror is worth having.
     wanted: bool,
     reach: Option<(u64, Arc<Reach>)>,
@@ -165,6 +166,7 @@ impl Live {
                 asks: VecDeque::new(),
                 advertised: None,
                 kept: false,
+                purged: false,
                 wanted: false,
                 reach: None,
             }),
@@ -431,6 +433,15 @@ impl Live {
     /// Whether this call is the one that should start the background refresh.
     pub(crate) fn start_keeping(&self) -> bool {
         !std::mem::replace(&mut self.state().kept, true)
+    }
+
+    /// Its content is being removed: work under way must not bring it back.
+    pub(crate) fn purge(&self) {
+        self.state().purged = true;
+    }
+
+    pub(crate) fn is_purged(&self) -> bool {
+        self.state().purged
     }
 
     pub(crate) fn stop_keeping(&self) {

@@ -76,6 +76,9 @@ impl Git {
             }
         };
         let _one_at_a_time = live.publishing.lock().await;
+        if live.is_purged() {
+            return Err(Error::internal("the repository was purged meanwhile"));
+        }
         let refs = match (table, live.snapshot()) {
             (Some(table), _) => Arc::clone(table),
             (None, Some(snapshot)) => Arc::clone(&snapshot.refs),
