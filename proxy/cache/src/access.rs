@@ -19,14 +19,14 @@ use http::StatusCode;
 use moka::sync::Cache;
 use sha2::Sha256;
 use tidegate_http::Identity;
-use tidegate_name::{Repository, Upstream};
+use tidegate_name::Repository;
 use tidegate_store::{Store, Table};
 use tokio::time::Instant;
 
 use crate::{
     AccessConfig,
     lending::{Lending, Loan},
-    meter::Meter,
+    trial::{Trial, Trials},
 };
 
 /// Public, and "anonymous is refused here", are taken for this long.
@@ -141,12 +141,7 @@ pub struct Access {
     renewing: Mutex<HashMap<Key, Instant>>,
     persisted: Table,
     lending: Lending,
-    meters: Mutex<Meters>,
-}
-
-struct Meters {
-    addresses: Meter<IpAddr>,
-    upstreams: Meter<Upstream>,
+    trials: Arc<Trials>,
 }
 
 impl Access {
@@ -161,7 +156,7 @@ impl Access {
             records: Cache::new(MOST_RECORDS),
             renewing: Mutex::default(),
             persisted: store.table("verdicts", most),
-            meters: Mutex::new(Meters { addresses: Meter::new(10), upstreams: Meter::new(100) }),
+            trials: Arc::default(),
         })
     }
 
@@ -197,14 +192,61 @@ impl Access {
             }
             _ => {}
         }
-        if !asked.caller.anonymous && !self.was_accepted(&key) {
-            let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
-            let upstream = asked.spelled.upstream();
-            if let Some(wait) = meters.addresses.wait(&from, now).or(meters.upstreams.wait(upstream, now)) {
-                return Standing::Metered(wait);
-            }
+        if !asked.caller.anonymous
+            && !self.was_accepted(&key)
+            && let Some(wait) = self.trials.wait(Some(from), asked.spelled.upstream(), now)
+        {
+            // Readers of what is public notice nothing of it.
+            return if self.is_open(asked, now) {
+                Standing::Granted(asked.grant(false))
+            } else {
+                Standing::Metered(wait)
+            };
         }
         Standing::Unknown
+    }
+
+    /// The grant of a caller whom the upstream accepted at `since` or later,
+    /// and did not refuse after that: for who asked and waited for the answer,
+    /// however short a verdict lasts.
+    pub fn accepted_since(&self, asked: &Asked, since: Instant) -> Option<Grant> {
+        match self.records.get(&self.key(asked)) {
+            Some(Record::Accepted { at }) if at >= since => Some(asked.grant(false)),
+            _ => None,
+        }
+    }
+
+    /// Waits for the right to try a caller's credential at the upstream: so few
+    /// of the unproven ones at a time that even if all are refused, the
+    /// allowance of the address and the upstream holds. An error says when to
+    /// try again. Hold what is returned until the answer was reported.
+    pub async fn trial(&self, asked: &Asked, from: Option<IpAddr>) -> Result<Option<Trial>, Duration> {
+        if asked.caller.anonymous || self.was_accepted(&self.key(asked)) {
+            return Ok(None);
+        }
+        Trials::begin(&self.trials, asked, from).await
+    }
+
+    /// Whether a request of this caller that is passed through must wait; its
+    /// refusals are reported with [`Access::relay_refused`].
+    pub fn relay_must_wait(&self, asked: &Asked, from: Option<IpAddr>) -> Option<Duration> {
+        let proven = asked.caller.anonymous || self.was_accepted(&self.key(asked));
+        if proven { None } else { self.trials.wait(from, asked.spelled.upstream(), Instant::now()) }
+    }
+
+    /// The upstream refused a request that was passed through: no verdict on
+    /// who may read, but a login that failed.
+    pub fn relay_refused(&self, asked: &Asked, from: Option<IpAddr>) {
+        if !asked.caller.anonymous && !self.was_accepted(&self.key(asked)) {
+            self.trials.refused(from, asked.spelled.upstream(), Instant::now());
+        }
+    }
+
+    /// Whether an anonymous caller was accepted for this spelling not long ago.
+    fn is_open(&self, asked: &Asked, now: Instant) -> bool {
+        let anonymous = Asked { caller: self.caller(&Identity::anonymous()), ..asked.clone() };
+        matches!(self.records.get(&self.key(&anonymous)), Some(Record::Accepted { at })
+            if now.saturating_duration_since(at) < ANONYMOUS_TTL)
     }
 
     fn is_current(&self, key: &Key, at: Instant, ttl: Duration, now: Instant) -> bool {
@@ -228,17 +270,25 @@ impl Access {
         Renewal { access: Arc::clone(self), key }
     }
 
-    /// The upstream accepted this caller for this repository. `by_owner` is
-    /// false when the credential was borrowed for a background refresh.
-    pub fn accept(&self, asked: &Asked, identity: &Identity, by_owner: bool) -> Grant {
+    /// The upstream, asked at `since`, accepted this caller for this repository.
+    /// `by_owner` is false when the credential was borrowed for a background
+    /// refresh. A refusal that came meanwhile is newer, and stands.
+    pub fn accept(&self, asked: &Asked, identity: &Identity, by_owner: bool, since: Instant) {
         let key = self.key(asked);
         let now = Instant::now();
-        self.records.insert(key, Record::Accepted { at: now });
+        let entry =
+            self.records.entry(key).and_upsert_with(|before| match before.map(moka::Entry::into_value) {
+                Some(refused @ Record::Refused { at, .. }) if at > since => refused,
+                _ => Record::Accepted { at: now },
+            });
+        if matches!(entry.into_value(), Record::Refused { .. }) {
+            return;
+        }
         self.persist(&key, ACCEPTED);
         if !asked.caller.anonymous {
+            self.trials.accepted(asked);
             self.lending.accepted(&asked.content, Loan::new(asked.clone(), identity.clone()), by_owner, now);
         }
-        asked.grant(false)
     }
 
     /// The upstream refused this caller: its verdict ends at once.
@@ -256,11 +306,7 @@ impl Access {
         if asked.caller.anonymous {
             return;
         }
-        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(from) = from {
-            meters.addresses.count(from, now);
-        }
-        meters.upstreams.count(asked.spelled.upstream().clone(), now);
+        self.trials.refused(from, asked.spelled.upstream(), now);
     }
 
     /// What holds for the caller while the upstream is away, on the strength

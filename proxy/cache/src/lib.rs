@@ -14,6 +14,7 @@ mod lending;
 mod meter;
 mod metrics;
 mod pace;
+mod trial;
 
 pub use access::{Access, Asked, Away, Caller, Grant, Refusal, Renewal, Standing};
 pub use collapse::Collapse;
@@ -23,3 +24,4 @@ pub use inspect::{Answer, Done, Inspect};
 pub use lending::Loan;
 pub use metrics::{Metrics, RefreshResult};
 pub use pace::Pace;
+pub use trial::Trial;

@@ -7,17 +7,42 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 const MOST_KEYS: usize = 8192;
 
-/// Counts events per key in windows of a minute.
+/// Counts events per key in windows of a minute, and trials under way, each of
+/// which may become one.
 #[derive(Debug)]
 pub(crate) struct Meter<K> {
     most: u32,
     windows: HashMap<K, (Instant, u32)>,
+    trials: HashMap<K, u32>,
 }
 
 impl<K: Eq + Hash> Meter<K> {
     /// Allows `most` events per key and minute.
     pub(crate) fn new(most: u32) -> Self {
-        Self { most, windows: HashMap::new() }
+        Self { most, windows: HashMap::new(), trials: HashMap::new() }
+    }
+
+    /// Whether one more trial may begin: even if all of them fail, `most` holds.
+    pub(crate) fn has_room(&self, key: &K, now: Instant) -> bool {
+        let window = self.windows.get(key);
+        let counted = window.filter(|(since, _)| now.saturating_duration_since(*since) < MINUTE);
+        let trials = self.trials.get(key).copied().unwrap_or_default();
+        counted.map_or(0, |(_, count)| *count).saturating_add(trials) < self.most
+    }
+
+    /// A trial begins.
+    pub(crate) fn begin(&mut self, key: K) {
+        *self.trials.entry(key).or_default() += 1;
+    }
+
+    /// A trial is over; if it failed, it was counted before.
+    pub(crate) fn end(&mut self, key: &K) {
+        if let Some(trials) = self.trials.get_mut(key) {
+            *trials -= 1;
+            if *trials == 0 {
+                self.trials.remove(key);
+            }
+        }
     }
 
     /// How long `key` must wait; `None` if it is within its allowance.

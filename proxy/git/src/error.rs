@@ -101,6 +101,12 @@ impl Sick {
     pub(crate) fn in_full(&self) -> String {
         self.cause.as_ref().map_or_else(|| self.why.to_string(), |cause| format!("{}: {cause}", self.why))
     }
+
+    /// Not asked, since too many logins were refused.
+    pub(crate) fn metered(wait: Duration) -> Self {
+        let why = "too many logins were refused, so that one more is not tried yet";
+        Self { wait: Some(wait), limited: true, ..Self::new(why) }
+    }
 }
 
 impl From<tidegate_upstream::Error> for Sick {

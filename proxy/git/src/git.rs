@@ -245,16 +245,21 @@ impl Git {
             self.look_behind(&live, who.clone(), Scope::Eager);
             return Ok(Admitted { live, grant: Some(grant.clone()), who });
         }
+        let began = Instant::now();
         let patience = if can_wait_less { ASK_PROVEN } else { ASK_UNPROVEN };
         let looked = timeout(patience, self.look(&live, who.clone(), self.first_scope(&live, reads))).await;
         let sick = match looked {
-            Ok(Looked::Accepted(_)) => match self.access.standing(&who.asked, ttl, from) {
-                Standing::Granted(grant) => {
+            Ok(Looked::Accepted(_)) => {
+                if let Some(grant) = self.access.accepted_since(&who.asked, began) {
                     let live = self.known(&live.repository).unwrap_or(live);
                     return Ok(Admitted { live, grant: Some(grant), who });
                 }
-                _ => Sick::new("its answer came too late"),
-            },
+                match self.access.standing(&who.asked, ttl, from) {
+                    // Refused meanwhile, by a newer answer.
+                    Standing::Refused(refusal) => return Err(Error::Refused { upstream, refusal }),
+                    _ => Sick::new("its answer came too late"),
+                }
+            }
             Ok(Looked::Denied(refusal)) => return Err(Error::Refused { upstream, refusal }),
             Ok(Looked::Foreign) => {
                 let live = self.known(&live.repository).unwrap_or(live);
@@ -290,9 +295,14 @@ impl Git {
         if let Some(destination) = request.extensions().get::<Destination>() {
             *request.uri_mut() = destination.path_and_query().parse().map_err(Error::internal)?;
         }
-        client
-            .relay(request, &who.identity, kind)
-            .await
-            .map_err(|error| Error::Away { upstream: client.name().clone(), sick: error.into() })
+        let upstream = client.name().clone();
+        if let Some(wait) = self.access.relay_must_wait(&who.asked, who.from) {
+            return Err(Error::Metered { upstream, wait });
+        }
+        let relayed = client.relay(request, &who.identity, kind).await;
+        if relayed.as_ref().is_ok_and(|response| matches!(response.status().as_u16(), 401 | 403)) {
+            self.access.relay_refused(&who.asked, who.from);
+        }
+        relayed.map_err(|error| Error::Away { upstream, sick: error.into() })
     }
 }

@@ -189,6 +189,10 @@ impl Who {
 }
 
 async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Looked {
+    let _trial = match if who.proves { git.access.trial(&who.asked, who.from).await } else { Ok(None) } {
+        Ok(trial) => trial,
+        Err(wait) => return Looked::Sick(Sick::metered(wait)),
+    };
     let started = Instant::now();
     live.looking(started);
     let _renewal = who.proves.then(|| git.access.renewing(&who.asked));
@@ -235,7 +239,7 @@ fn accepted(git: &Arc<Git>, live: &Arc<Live>, who: &Who, seen: Seen, started: In
     let live = &git.remember(live);
     live.learned(seen.dialect);
     if who.proves {
-        git.access.accept(&who.asked, &who.identity, who.by_owner);
+        git.access.accept(&who.asked, &who.identity, who.by_owner, started);
         live.accepted_spelling(&who.asked.spelled);
     }
     let Some(refs) = seen.refs else { return Looked::Accepted(Sight::Cold) };
