@@ -63,13 +63,15 @@ impl Fetch<'_> {
         let (view, _) = self.refs(Scope::Eager).await?;
         let mut wanted = Vec::with_capacity(request.want_refs.len());
         for name in std::mem::take(&mut request.want_refs) {
+            let unknown = || Error::BadFetch(format!("unknown ref {}", String::from_utf8_lossy(&name)));
+            if self.git.config.hides(&name) {
+                return Err(unknown());
+            }
             let oid = if let Some(oid) = view.refs.resolve(&name) {
                 oid
             } else {
                 let (view, _) = self.refs(Scope::All).await?;
-                view.refs.resolve(&name).ok_or_else(|| {
-                    Error::BadFetch(format!("unknown ref {}", String::from_utf8_lossy(&name)))
-                })?
+                view.refs.resolve(&name).ok_or_else(unknown)?
             };
             if !request.wants.contains(&oid) {
                 request.wants.push(oid);
@@ -156,7 +158,7 @@ impl Fetch<'_> {
         let live = &self.admitted.live;
         // After a restart nothing may have been seen yet.
         let view = match live.view() {
-            Some(view) if live.dialect().is_some() => view,
+            Some(view) if live.dialect_for(&self.admitted.who.asked.spelled).is_some() => view,
             _ => self.refs(Scope::Eager).await?.0,
         };
         if let Some(held) = live.held() {

@@ -247,7 +247,8 @@ impl Git {
         }
         let began = Instant::now();
         let patience = if can_wait_less { ASK_PROVEN } else { ASK_UNPROVEN };
-        let looked = timeout(patience, self.look(&live, who.clone(), self.first_scope(&live, reads))).await;
+        let looked =
+            timeout(patience, self.look(&live, who.clone(), self.first_scope(&live, &who, reads))).await;
         let sick = match looked {
             Ok(Looked::Accepted(_)) => {
                 if let Some(grant) = self.access.accepted_since(&who.asked, began) {
@@ -276,10 +277,13 @@ impl Git {
     }
 
     /// What a verdict's look covers: what the request reads, so that it needs
-    /// no second one.
-    fn first_scope(&self, live: &Live, reads: Scope) -> Scope {
+    /// no second one. Once something of the repository is held, only a list of
+    /// its refs proves that the caller may have it.
+    fn first_scope(&self, live: &Live, who: &Who, reads: Scope) -> Scope {
         match reads {
-            Scope::Verdict if live.dialect().is_some() => live.due_scope(self.config.refresh_every),
+            Scope::Verdict if live.view().is_some() || live.dialect_of(&who.asked.spelled).is_some() => {
+                live.due_scope(self.config.refresh_every)
+            }
             reads => self.look_scope(live, reads),
         }
     }

@@ -34,6 +34,8 @@ const REMEMBER_AWAY: Duration = Duration::from_secs(10);
 
 /// A mirror's last use is noted on disk this often.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
+/// Spellings of one repository whose dialects are remembered.
+const MOST_SPELLINGS: usize = 8;
 /// A look that would remove most refs is believed after this long.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 
@@ -92,7 +94,9 @@ pub(crate) struct Live {
 }
 
 struct State {
-    dialect: Option<Dialect>,
+    /// By spelling: another one may be redirected elsewhere, and its verdict is
+    /// the upstream's on that address. The latest last.
+    dialects: Vec<(Repository, Dialect)>,
     foreign: Option<&'static str>,
     /// The last spelling the upstream accepted.
     spelled: Repository,
@@ -149,7 +153,7 @@ impl Live {
             mirror: ArcSwapOption::new(mirror),
             publishing: tokio::sync::Mutex::new(()),
             state: Mutex::new(State {
-                dialect: None,
+                dialects: Vec::new(),
                 foreign: None,
                 spelled,
                 observed: None,
@@ -190,8 +194,6 @@ impl Live {
         let mut state = self.state();
         if state.spelled != *spelled {
             state.spelled = spelled.clone();
-            // Another spelling may have been redirected elsewhere.
-            state.dialect = None;
         }
     }
 
@@ -310,13 +312,30 @@ impl Live {
         }
     }
 
+    /// How the upstream speaks, at the spelling it accepted last.
     pub(crate) fn dialect(&self) -> Option<Dialect> {
-        self.state().dialect.clone()
+        let state = self.state();
+        dialect_of(&state, &state.spelled)
     }
 
-    pub(crate) fn learned(&self, dialect: Dialect) {
+    /// How the upstream speaks at this spelling, if it was asked there before.
+    pub(crate) fn dialect_of(&self, spelled: &Repository) -> Option<Dialect> {
+        dialect_of(&self.state(), spelled)
+    }
+
+    /// The same, or else how it speaks at another spelling: for content, which
+    /// all spellings share.
+    pub(crate) fn dialect_for(&self, spelled: &Repository) -> Option<Dialect> {
+        self.dialect_of(spelled).or_else(|| self.dialect())
+    }
+
+    pub(crate) fn learned(&self, spelled: &Repository, dialect: Dialect) {
         let mut state = self.state();
-        state.dialect = Some(dialect);
+        state.dialects.retain(|(known, _)| known != spelled);
+        if state.dialects.len() >= MOST_SPELLINGS {
+            state.dialects.remove(0);
+        }
+        state.dialects.push((spelled.clone(), dialect));
         state.foreign = None;
     }
 
@@ -453,6 +472,10 @@ impl std::fmt::Debug for Live {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Live({})", self.repository)
     }
+}
+
+fn dialect_of(state: &State, spelled: &Repository) -> Option<Dialect> {
+    state.dialects.iter().find(|(known, _)| known == spelled).map(|(_, dialect)| dialect.clone())
 }
 
 /// Whether the new list of branches and tags would remove all of them, or more

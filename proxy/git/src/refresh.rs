@@ -197,7 +197,7 @@ async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Loo
     live.looking(started);
     let _renewal = who.proves.then(|| git.access.renewing(&who.asked));
     let speaker = live.speaker(&who.asked.spelled);
-    let known = live.dialect();
+    let known = live.dialect_of(&who.asked.spelled);
     let behalf = who.behalf();
     let look = speaker.look(&behalf, scope, known.as_ref());
     tokio::pin!(look);
@@ -237,7 +237,7 @@ async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Loo
 
 fn accepted(git: &Arc<Git>, live: &Arc<Live>, who: &Who, seen: Seen, started: Instant) -> Looked {
     let live = &git.remember(live);
-    live.learned(seen.dialect);
+    live.learned(&who.asked.spelled, seen.dialect);
     if who.proves {
         git.access.accept(&who.asked, &who.identity, who.by_owner, started);
         live.accepted_spelling(&who.asked.spelled);
