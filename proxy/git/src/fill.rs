@@ -21,8 +21,8 @@ use crate::{
     live::{Live, View},
     receive::receive,
     refresh::Who,
-    speak::{Dialect, OnBehalf},
-    update::{fetcher, not_fetched},
+    speak::{Dialect, OnBehalf, Speaker},
+    update::TAKE_OVERS,
     wire::{
         answer::Head,
         capabilities::{Capabilities, Feature},
@@ -31,8 +31,6 @@ use crate::{
     },
 };
 
-/// How often a follower takes over from a leader whose credential failed.
-const TAKE_OVERS: usize = 3;
 const TRAILER: usize = 20;
 
 /// Fills under way, and what they brought.
@@ -62,6 +60,7 @@ struct Errand {
     live: Arc<Live>,
     view: View,
     behalf: OnBehalf,
+    speaker: Speaker,
     dialect: Dialect,
     request: FetchRequest,
 }
@@ -90,7 +89,7 @@ impl Git {
         who: &Who,
         request: &FetchRequest,
     ) -> Result<(Arc<Head>, Source, Outcome), Error> {
-        let Some(dialect) = live.dialect() else {
+        let Some(dialect) = live.dialect_for(&who.asked.spelled) else {
             return Err(Error::internal("the upstream's dialect is not known"));
         };
         let mut request = normalised(request);
@@ -105,7 +104,8 @@ impl Git {
                 let errand = Errand {
                     live: Arc::clone(live),
                     view: view.clone(),
-                    behalf: fetcher(live, &who.behalf()),
+                    behalf: who.behalf(),
+                    speaker: live.speaker(&who.asked.spelled),
                     dialect: dialect.clone(),
                     request: request.clone(),
                 };
@@ -117,7 +117,7 @@ impl Git {
                     return Ok((head, source, outcome));
                 }
                 // The leader's refusal is its own; the next one takes over.
-                Err(error @ (Error::Refused { .. } | Error::Away { .. })) if joined => failed = error,
+                Err(error) if joined && error.is_personal() => failed = error.of_another(),
                 Err(error) => return Err(error),
             }
         }
@@ -143,7 +143,7 @@ impl Git {
         let git = Arc::clone(self);
         tokio::spawn(async move {
             let landing = git.fills.flights.landing(key);
-            let filled = fly(&errand, &launch, writer).await;
+            let filled = fly(&git, &errand, &launch, writer).await;
             match filled {
                 Ok((head, Finished::Kept(entry))) => {
                     if errand.live.is_purged() {
@@ -169,16 +169,16 @@ impl Git {
 }
 
 async fn fly(
+    git: &Git,
     errand: &Errand,
     launch: &Launch<Arc<Head>>,
     writer: Writer,
 ) -> Result<(Arc<Head>, Finished), Error> {
-    let speaker = errand.live.speaker(&errand.live.spelled());
-    let body = match speaker.fetch(&errand.behalf, &errand.dialect, &errand.request).await {
+    let body = match git.obtain(&errand.speaker, &errand.behalf, &errand.dialect, &errand.request).await {
         Ok(body) => body,
         Err(error) => {
             writer.fail("the upstream sent no pack");
-            return Err(not_fetched(&speaker, error));
+            return Err(error);
         }
     };
     let parser = errand.dialect.parser(&errand.request);

@@ -24,6 +24,7 @@ mod live;
 pub mod mirror;
 #[doc(hidden)]
 pub mod negotiate;
+mod obtain;
 #[doc(hidden)]
 pub mod pack;
 mod prepare;

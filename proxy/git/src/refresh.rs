@@ -184,7 +184,11 @@ impl Git {
 
 impl Who {
     pub(crate) fn behalf(&self) -> OnBehalf {
-        OnBehalf { identity: self.identity.clone(), priority: self.priority }
+        OnBehalf {
+            identity: self.identity.clone(),
+            priority: self.priority,
+            proves: self.proves.then(|| self.asked.clone()),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use http::{
     HeaderMap, HeaderValue,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE},
 };
-use tidegate_cache::Refusal;
+use tidegate_cache::{Asked, Refusal};
 use tidegate_http::{Body, Identity};
 use tidegate_name::Upstream;
 use tidegate_upstream::{Ask, Client, Kind, Priority};
@@ -99,6 +99,9 @@ pub(crate) struct Speaker {
 pub(crate) struct OnBehalf {
     pub(crate) identity: Identity,
     pub(crate) priority: Priority,
+    /// Whose verdict ends if the credential is refused; nobody's if it is the
+    /// configured one.
+    pub(crate) proves: Option<Asked>,
 }
 
 impl Speaker {

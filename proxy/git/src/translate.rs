@@ -17,7 +17,6 @@ use crate::{
     fetch::Fetch,
     respond,
     speak::{Dialect, OnBehalf},
-    update::{fetcher, not_fetched},
     wire::{
         answer::{AckKind, Acknowledgment, AnswerParser, Event, Head, WantedRef},
         capabilities::Feature,
@@ -37,7 +36,9 @@ impl Fetch<'_> {
     ) -> Result<Response<Body>, Error> {
         let live = &self.admitted.live;
         let served = Served { detail: Some("relay"), generation: Some(0), ..Served::new(Outcome::Relay) };
-        let dialect = live.dialect().ok_or_else(|| Error::internal("the upstream's dialect is not known"))?;
+        let dialect = live
+            .dialect_for(&self.admitted.who.asked.spelled)
+            .ok_or_else(|| Error::internal("the upstream's dialect is not known"))?;
         let mut onward = FetchRequest { no_progress: true, ..request.clone() };
         if !dialect.capabilities.has(Feature::Filter) {
             onward.filter = None;
@@ -58,7 +59,7 @@ impl Fetch<'_> {
         if holds_back {
             onward.done = false;
         }
-        let behalf = fetcher(live, &self.admitted.who.behalf());
+        let behalf = self.admitted.who.behalf();
         let mut answer = self.ask(&dialect, &behalf, &onward).await?;
         let mut head = answer.head().await?;
         if holds_back && !head.pack {
@@ -85,8 +86,7 @@ impl Fetch<'_> {
         onward: &FetchRequest,
     ) -> Result<Answer, Error> {
         let speaker = self.admitted.live.speaker(&self.admitted.who.asked.spelled);
-        let body =
-            speaker.fetch(behalf, dialect, onward).await.map_err(|error| not_fetched(&speaker, error))?;
+        let body = self.git.obtain(&speaker, behalf, dialect, onward).await?;
         Ok(Answer::new(body, dialect.parser(onward)))
     }
 }

@@ -8,19 +8,22 @@ use tidegate_name::Algorithm;
 use tidegate_store::{Begin, Finished};
 
 use crate::{
-    error::{Error, Sick},
+    error::Error,
     git::Git,
     live::Live,
     mirror::{Published, Snapshot, Update},
     receive::receive,
     refs::RefTable,
-    speak::{Dialect, FetchError, OnBehalf, Speaker, Unseen},
+    speak::{Dialect, OnBehalf, Speaker},
     wire::fetch::FetchRequest,
 };
 
 /// How many of our tips the upstream is told of. One round is all there is, so
 /// that a fetch is one request.
 const MOST_HAVES: usize = 256;
+/// How often one who waited for another's work takes over, since that one's
+/// credential failed.
+pub(crate) const TAKE_OVERS: usize = 3;
 /// Superseded tips kept per repository.
 const MOST_SUPERSEDED: usize = 1_000;
 
@@ -31,10 +34,18 @@ impl Git {
     /// Fetches what the last look saw and the mirror lacks, and publishes it;
     /// or joins the update under way.
     pub(crate) async fn update(self: &Arc<Self>, live: &Arc<Live>, behalf: &OnBehalf) -> Updated {
-        let (git, live, behalf) = (Arc::clone(self), Arc::clone(live), behalf.clone());
-        let key = live.repository.clone();
-        let (updated, _) = self.updates.run(key, move || update_now(git, live, behalf)).await;
-        updated.unwrap_or_else(|| Err(Error::internal("an update panicked")))
+        let mut failed = Error::internal("an update panicked");
+        for _ in 0..TAKE_OVERS {
+            let (git, live, behalf) = (Arc::clone(self), Arc::clone(live), behalf.clone());
+            let key = live.repository.clone();
+            match self.updates.run(key, move || update_now(git, live, behalf)).await {
+                // It was made with another's credential.
+                (Some(Err(error)), true) if error.is_personal() => failed = error.of_another(),
+                (Some(updated), _) => return updated,
+                (None, _) => break,
+            }
+        }
+        Err(failed)
     }
 
     /// The same without waiting.
@@ -51,8 +62,7 @@ impl Git {
         dialect: &Dialect,
         request: &FetchRequest,
     ) -> Result<Finished, Error> {
-        let body =
-            speaker.fetch(behalf, dialect, request).await.map_err(|error| not_fetched(speaker, error))?;
+        let body = self.obtain(speaker, behalf, dialect, request).await?;
         let parser = dialect.parser(request);
         let begin = Begin { algorithm: Algorithm::Sha256, withhold: 0, max: self.caps.pack_bytes };
         let (writer, _growing) = self.store.begin(&begin).map_err(Error::internal)?;
@@ -144,11 +154,9 @@ async fn update_now(git: Arc<Git>, live: Arc<Live>, behalf: OnBehalf) -> Updated
             let Some(dialect) = live.dialect() else { return Ok(()) };
             let request = catch_up(wants, snapshot.as_deref());
             let speaker = live.speaker(&live.spelled());
-            Some(git.fetch_pack(&speaker, &fetcher(&live, &behalf), &dialect, &request).await.inspect_err(
-                |error| {
-                    tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
-                },
-            )?)
+            Some(git.fetch_pack(&speaker, &behalf, &dialect, &request).await.inspect_err(|error| {
+                tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
+            })?)
         };
         git.publish(&live, Some(&table), pack, Vec::new()).await.inspect_err(|error| {
             if let Error::Internal(why) = error {
@@ -186,25 +194,5 @@ pub(crate) fn catch_up(wants: Vec<ObjectId>, snapshot: Option<&Snapshot>) -> Fet
         include_tag: true,
         no_progress: true,
         ..FetchRequest::default()
-    }
-}
-
-/// With whose credential objects are fetched: the configured one, else the one
-/// that a caller proved itself with.
-pub(crate) fn fetcher(live: &Live, behalf: &OnBehalf) -> OnBehalf {
-    OnBehalf {
-        identity: live.client.credential().unwrap_or_else(|| behalf.identity.clone()),
-        priority: behalf.priority,
-    }
-}
-
-/// A fetch that failed before its answer, as the reader of an error sees it.
-pub(crate) fn not_fetched(speaker: &Speaker, error: FetchError) -> Error {
-    let upstream = speaker.upstream().clone();
-    match error {
-        FetchError::Unseen(Unseen::Denied(refusal)) => Error::Refused { upstream, refusal },
-        FetchError::Unseen(Unseen::Sick(sick)) => Error::Away { upstream, sick },
-        FetchError::Unseen(Unseen::Foreign(why)) => Error::Away { upstream, sick: Sick::new(why) },
-        FetchError::Unsupported(what) => Error::BadFetch(what.to_string()),
     }
 }

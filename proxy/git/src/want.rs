@@ -15,7 +15,7 @@ use crate::{
     live::Live,
     mirror::Snapshot,
     refresh::{Looked, Who},
-    update::{catch_up, fetcher},
+    update::{TAKE_OVERS, catch_up},
 };
 
 /// Unknown ids that are asked for one by one after they were refused together.
@@ -36,14 +36,21 @@ impl Git {
             return Err(Error::NotOurRef(*oid));
         }
         let first = unknown[0];
-        let key = (live.repository.clone(), unknown.clone());
-        let (git, live, who) = (Arc::clone(self), Arc::clone(live), who.clone());
-        let work = self.wants.run(key, move || want_now(git, live, who, unknown));
-        match timeout(PATIENCE, work).await {
-            Ok((Some(result), _)) => result,
-            Ok((None, _)) => Err(Error::internal("a fetch on demand panicked")),
-            Err(_) => Err(Error::NotOurRef(first)),
+        let mut failed = Error::NotOurRef(first);
+        for _ in 0..TAKE_OVERS {
+            let key = (live.repository.clone(), unknown.clone());
+            let (git, live, who, unknown) =
+                (Arc::clone(self), Arc::clone(live), who.clone(), unknown.clone());
+            let work = self.wants.run(key, move || want_now(git, live, who, unknown));
+            match timeout(PATIENCE, work).await {
+                // It was asked for with another's credential.
+                Ok((Some(Err(error)), true)) if error.is_personal() => failed = error.of_another(),
+                Ok((Some(result), _)) => return result,
+                Ok((None, _)) => return Err(Error::internal("a fetch on demand panicked")),
+                Err(_) => return Err(Error::NotOurRef(first)),
+            }
         }
+        Err(failed)
     }
 }
 
@@ -58,6 +65,9 @@ async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<Obj
         Looked::Accepted(_) => git.update(&live, &who.behalf()).await?,
         Looked::Denied(refusal) if who.proves => {
             return Err(Error::Refused { upstream: live.client.name().clone(), refusal });
+        }
+        Looked::Sick(sick) if sick.limited => {
+            return Err(Error::Away { upstream: live.client.name().clone(), sick });
         }
         Looked::Sick(_) | Looked::Denied(_) | Looked::Foreign => return Err(Error::NotOurRef(unknown[0])),
     }
@@ -79,7 +89,7 @@ async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<Obj
 /// The upstream said no: remembered for a moment, told as git tells it.
 fn forget(live: &Live, oid: ObjectId, error: Error) -> Error {
     match error {
-        Error::Remote(_) | Error::Refused { .. } | Error::BadFetch(_) => {
+        Error::Remote(_) | Error::BadFetch(_) => {
             live.remember_unknown(oid);
             Error::NotOurRef(oid)
         }
@@ -94,7 +104,7 @@ async fn by_id(
     snapshot: &Snapshot,
     wants: Vec<ObjectId>,
 ) -> Result<(), Error> {
-    let Some(dialect) = live.dialect() else { return Err(Error::NotOurRef(wants[0])) };
+    let Some(dialect) = live.dialect_for(&who.asked.spelled) else { return Err(Error::NotOurRef(wants[0])) };
     if !dialect.capabilities.takes_any_want()
         && live.observed().is_none_or(|table| !tips_have(&table, &wants))
     {
@@ -102,7 +112,7 @@ async fn by_id(
     }
     let request = catch_up(wants.clone(), Some(snapshot));
     let speaker = live.speaker(&who.asked.spelled);
-    let pack = git.fetch_pack(&speaker, &fetcher(live, &who.behalf()), &dialect, &request).await?;
+    let pack = git.fetch_pack(&speaker, &who.behalf(), &dialect, &request).await?;
     git.publish(live, None, Some(pack), wants).await?;
     Ok(())
 }
