@@ -406,3 +406,115 @@ fn no_credential_follows_a_redirect_to_another_host() {
         }
     }
 }
+
+#[test]
+fn guesses_at_the_same_time_and_through_other_requests_are_metered_as_well() {
+    let (scene, _) = scene("refresh_every: 2m");
+    scene.upstream.delay(Duration::from_millis(200));
+    let address = scene.tidegate().address();
+    let guess = |number: usize| {
+        let request = Request::refs(&Tidegate::path("auth/private.git"));
+        request.header("Authorization", &basic("alice", &format!("guess-{number}"))).send(address).status
+    };
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let all: Vec<_> = (0..40).map(|number| scope.spawn(move || guess(number))).collect();
+        all.into_iter().map(|one| one.join().expect("it is answered")).collect()
+    });
+    assert!(statuses.iter().all(|status| matches!(status, 401 | 429)), "{statuses:?}");
+    let refused = || scene.upstream.log().entries().iter().filter(|entry| entry.status == 401).count();
+    assert!(refused() <= 10, "{} refusals reached the upstream", refused());
+    // a push's first request is no way around it
+    scene.upstream.log().clear();
+    let path = Tidegate::path("auth/private.git/info/refs?service=git-receive-pack");
+    for number in 0..20 {
+        let request = Request::get(&path).header("Authorization", &basic("bob", &format!("guess-{number}")));
+        let answer = scene.tidegate().send(&request);
+        assert!(answer.status == 429 && answer.header("retry-after").is_some(), "{answer:?}");
+    }
+    assert_eq!(refused(), 0);
+}
+
+#[test]
+fn a_refused_fetch_ends_the_verdict_at_once() {
+    let (upstream, repository) = guarded(Upstream::start());
+    let tip = repository.resolve("main");
+    let scene = Scene::before(upstream, |setup| setup.git("refresh_every: 10m"));
+    let path = Tidegate::path("auth/private.git");
+    let send = |request: Request| {
+        scene.tidegate().send(&request.header("Authorization", &basic(ALICE.0, ALICE.1))).status
+    };
+    let list = || Request::upload_pack(&path, pkt::v2("ls-refs", &[])).v2();
+    assert_eq!(send(list()), 200);
+    scene.upstream.users().revoke("alice", "private");
+    let fetch = pkt::v2("fetch", &[format!("want {tip}"), "done".into()]);
+    assert_eq!(send(Request::upload_pack(&path, fetch).v2()), 403);
+    assert_eq!(send(list()), 403);
+}
+
+#[test]
+fn a_refused_configured_credential_takes_nothing_from_those_who_may_read() {
+    let (upstream, repository) = guarded(Upstream::start());
+    let folder = tempfile::tempdir().expect("a folder for the secret");
+    let file = folder.path().join("token");
+    fs::write(&file, BOB.1).expect("the secret is written");
+    let line = format!("credential: {{username: bob, password: {{from_file: {}}}}}", file.display());
+    let scene = Scene::before(upstream, |setup| setup.line(&line).git("refresh_every: 1s"));
+    let url = scene.url("auth/private.git");
+    as_user(ALICE).mirror(&url, &scene.folder("cold")).ok();
+    let next = repository.commit("main", "the next", &[("secret.txt", "4712\n")]);
+    eventually(SOON, "alice sees what moved", || {
+        as_user(ALICE).list(&url).ok().text().contains(&next).then_some(())
+    });
+    as_user(ALICE).mirror(&url, &scene.folder("warm")).ok();
+}
+
+// Content is folded, verdicts are not: each spelling is asked for as it is written.
+#[test]
+fn each_spelling_is_judged_by_the_upstream_and_all_of_them_can_be_fetched() {
+    let (upstream, repository) = guarded(Upstream::start());
+    let tip = repository.resolve("main");
+    let scene = Scene::before(upstream, |setup| {
+        setup.line("names: {ignore_case: true, git_suffix: true}").git("refresh_every: 2m")
+    });
+    let as_alice =
+        |request: Request| scene.tidegate().send(&request.header("Authorization", &basic(ALICE.0, ALICE.1)));
+    // this upstream folds nothing: the other spelling is not there
+    as_user(ALICE).list(&scene.url("auth/private.git")).ok();
+    for other in ["auth/PRIVATE.git", "auth/private"] {
+        let direct = Request::refs(&format!("/{other}")).header("Authorization", &basic(ALICE.0, ALICE.1));
+        let direct = direct.send(scene.upstream.address()).status;
+        let ours = as_alice(Request::refs(&Tidegate::path(other)).v2());
+        assert!(direct != 200 && ours.status == direct, "{other}: {direct} directly, {}", ours.status);
+    }
+    // this one does: all are one, in any order
+    scene.upstream.users().grant("alice", "Private");
+    for spelled in ["auth+fold/private.git", "auth+fold/Private.git"] {
+        let path = Tidegate::path(spelled);
+        assert_eq!(as_alice(Request::upload_pack(&path, pkt::v2("ls-refs", &[])).v2()).status, 200);
+    }
+    for spelled in ["auth+fold/private.git", "auth+fold/Private.git"] {
+        let want = [format!("want {tip}"), "deepen 1".into(), "done".into()];
+        let fetch = Request::upload_pack(&Tidegate::path(spelled), pkt::v2("fetch", &want)).v2();
+        let answer = as_alice(fetch);
+        assert!(answer.status == 200, "{spelled}: {} {}", answer.status, answer.text());
+        assert!(FetchAnswer::read(&answer.body).objects().is_some(), "{spelled}: {}", answer.text());
+    }
+}
+
+// What is passed through needs no refreshing, and no processor.
+#[test]
+fn a_repository_that_is_passed_through_costs_nothing_while_nobody_asks() {
+    let scene = Scene::with(|setup| setup.git("refresh_every: 1s"));
+    fixture::sha256(&scene.upstream);
+    Git::new().list(&scene.url("ok/sha256.git")).ok();
+    let ticks = || -> u64 {
+        let pid = scene.tidegate().pid();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).expect("it runs");
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+        fields[11].parse::<u64>().expect("ticks") + fields[12].parse::<u64>().expect("ticks")
+    };
+    let mut seen = Vec::new();
+    at_a_beat(Duration::from_secs(5), Duration::from_secs(1), |_| seen.push(ticks()));
+    let spent = seen[seen.len() - 1] - seen[2];
+    assert!(spent < 40, "{spent} ticks of the processor in {} s", seen.len() - 3);
+}
