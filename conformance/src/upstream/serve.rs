@@ -1,17 +1,21 @@
 //! The listener of a scripted upstream: connections, the log, the switches.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::State;
@@ -42,24 +46,46 @@ pub(super) async fn accept(listener: TcpListener, state: Arc<State>, secure: Opt
 }
 
 async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, state: Arc<State>) {
-    let idle = Arc::new(Notify::new());
-    let closing = Arc::clone(&idle);
+    let turns = Arc::new(watch::Sender::new(0));
+    let watched = turns.subscribe();
     let service = service_fn(move |request| {
         let state = Arc::clone(&state);
-        let closing = Arc::clone(&closing);
-        async move { Ok::<_, Infallible>(one(&state, request, &closing).await) }
+        let turns = Arc::clone(&turns);
+        async move { Ok::<_, Infallible>(one(&state, request, turns).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     let served = builder.serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         _ = served => {}
         // Not a graceful end: the client finds out when it reuses the connection.
-        () = async { idle.notified().await; tokio::time::sleep(IDLE).await } => {}
+        () = idled(watched) => {}
     }
 }
 
-async fn one(state: &Arc<State>, request: Request<Incoming>, closing: &Notify) -> Response<Body> {
+/// Counts the beginnings and the ends of requests on one `idle` connection: odd while one is answered.
+type Turns = Arc<watch::Sender<u64>>;
+
+/// Returns when an `idle` connection has had nothing to do for long enough.
+async fn idled(mut turns: watch::Receiver<u64>) {
+    loop {
+        let turn = *turns.borrow_and_update();
+        if turn == 0 || turn % 2 == 1 {
+            if turns.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        } else if timeout(IDLE, turns.changed()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn one(state: &Arc<State>, request: Request<Incoming>, turns: Turns) -> Response<Body> {
     let (head, body) = request.into_parts();
+    let quirks = quirks(state, head.uri.path());
+    let idle = quirks.as_ref().is_some_and(|(quirks, _)| quirks.contains(&Quirk::Idle));
+    if idle {
+        turns.send_modify(|turn| *turn += 1);
+    }
     let Ok(body) = Limited::new(body, LARGEST_BODY).collect().await else {
         return text(413, "the body is too large or broke off\n");
     };
@@ -71,12 +97,9 @@ async fn one(state: &Arc<State>, request: Request<Incoming>, closing: &Notify) -
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    let response = match quirks(state, head.uri.path()) {
+    let response = match quirks {
         None => text(404, "no such quirk\n"),
         Some((quirks, rest)) => {
-            if quirks.contains(&Quirk::Idle) {
-                closing.notify_one();
-            }
             let kind = entry.kind;
             let asked = &entry.asked;
             let request = answer::Request { head: &head, body: &body, quirks, rest, kind, asked };
@@ -84,7 +107,31 @@ async fn one(state: &Arc<State>, request: Request<Incoming>, closing: &Notify) -
         }
     };
     state.log.answered(entry.id, response.status().as_u16());
-    response
+    if idle { response.map(|body| Answered { body, turns }.boxed()) } else { response }
+}
+
+/// A body that counts a turn when it was handed over to its last byte.
+struct Answered {
+    body: Body,
+    turns: Turns,
+}
+
+impl hyper::body::Body for Answered {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.turns.send_modify(|turn| *turn += 1);
+    }
 }
 
 fn quirks(state: &State, path: &str) -> Option<(Vec<Quirk>, String)> {
