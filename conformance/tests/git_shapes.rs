@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_conformance::client::gogit;
 use tidegate_conformance::raw::Request;
 use tidegate_conformance::scene::Door;
-use tidegate_conformance::{Git, Outcome, Scene, Tidegate, eventually, fixture, pkt};
+use tidegate_conformance::{Git, Outcome, Scene, Tidegate, eventually, fixture, holds_for, pkt};
 
 const VERSIONS: [u8; 3] = [0, 1, 2];
 
@@ -255,5 +255,45 @@ fn names_are_folded_only_where_the_upstream_folds_them() {
             outcome.run(path, &git.list(&door.url(path)), door.base());
         }
         outcome
+    });
+}
+
+#[test]
+fn every_listed_pull_request_is_fetched_however_many_are_asked_for_in_a_minute() {
+    let scene = Scene::start();
+    let repository = fixture::plain(&scene.upstream, "plain");
+    for number in 1..=15 {
+        repository.commit("work", &format!("request {number}"), &[("work.txt", &format!("{number}\n"))]);
+        repository.set(&format!("refs/pull/{number}/head"), "refs/heads/work");
+        repository.delete("refs/heads/work");
+    }
+    let folder = scene.folder("clone");
+    Git::new().clone_into(&scene.url("ok/plain.git"), &folder, &[]).ok();
+    for number in 1..=15 {
+        let name = format!("refs/pull/{number}/head");
+        Git::new().run(&folder, &["fetch", "--quiet", "origin", &name]).ok();
+        let fetched = Git::new().run(&folder, &["rev-parse", "FETCH_HEAD"]).text();
+        assert_eq!(fetched.trim(), repository.resolve(&name));
+    }
+}
+
+#[test]
+fn a_pull_request_outlives_its_branch_and_what_was_kept_of_that() {
+    let scene = Scene::with(|setup| setup.git("revalidate: always, keep_superseded: 1s"));
+    let repository = fixture::plain(&scene.upstream, "plain");
+    let tip = repository.commit("work", "wanted", &[("work.txt", "wanted\n")]);
+    repository.set("refs/pull/1/head", "refs/heads/work");
+    let (url, path) = (scene.url("ok/plain.git"), Tidegate::path("ok/plain.git"));
+    Git::new().clone_into(&url, &scene.folder("warm"), &[]).ok();
+    repository.delete("refs/heads/work");
+    let mut turn = 0;
+    holds_for(Duration::from_secs(3), "the pull request is served", || {
+        turn += 1;
+        // Each generation drops what need not be kept any longer.
+        repository.commit("main", &format!("{turn}"), &[("turn.txt", &format!("{turn}\n"))]);
+        Git::new().list(&url).ok();
+        let body = pkt::v2("fetch", &[format!("want {tip}"), "done".into()]);
+        let answer = scene.tidegate().send(&Request::upload_pack(&path, body).v2());
+        answer.text().contains("packfile")
     });
 }

@@ -12,8 +12,9 @@ use tokio::time::timeout;
 use crate::{
     error::Error,
     git::Git,
-    live::Live,
+    live::{Held, Live},
     mirror::Snapshot,
+    pack,
     refresh::{Looked, Who},
     update::{TAKE_OVERS, catch_up},
 };
@@ -55,7 +56,9 @@ impl Git {
 }
 
 async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<ObjectId>) -> Result<(), Error> {
-    if !live.may_ask(git.caps.unknown_wants) {
+    // Nobody can make up what the upstream lists, so that is asked for freely.
+    let listed = live.observed().is_some_and(|table| tips_have(&table, &unknown));
+    if !listed && !live.may_ask(git.caps.unknown_wants) {
         tracing::info!(repository = %live.repository, "too many unknown objects asked for; not asking the upstream");
         return Err(Error::NotOurRef(unknown[0]));
     }
@@ -71,8 +74,9 @@ async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<Obj
         }
         Looked::Sick(_) | Looked::Denied(_) | Looked::Foreign => return Err(Error::NotOurRef(unknown[0])),
     }
-    let Some(snapshot) = live.snapshot() else { return Ok(()) };
-    unknown.retain(|oid| !snapshot.packs.contains(oid));
+    let Some(held) = live.held() else { return Ok(()) };
+    let snapshot = Arc::clone(&held.snapshot);
+    unknown = unreached(held, unknown).await?;
     if unknown.is_empty() {
         return Ok(());
     }
@@ -84,6 +88,23 @@ async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<Obj
         by_id(&git, &live, &who, &snapshot, vec![*oid]).await.map_err(|error| forget(&live, *oid, error))?;
     }
     Ok(())
+}
+
+/// Those that no root reaches. Being in the packs is not enough: what was once
+/// kept and is no more has to be accepted by the upstream again.
+async fn unreached(held: Held, mut oids: Vec<ObjectId>) -> Result<Vec<ObjectId>, Error> {
+    let work = move || {
+        let view = pack::View { set: &held.snapshot.packs, graph: &held.snapshot.graph };
+        let mut failed = None;
+        oids.retain(|oid| {
+            !held.reach.holds(&view, oid).unwrap_or_else(|error| {
+                failed = Some(error);
+                true
+            })
+        });
+        failed.map_or(Ok(oids), |error| Err(Error::internal(error)))
+    };
+    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
 }
 
 /// The upstream said no: remembered for a moment, told as git tells it.
