@@ -8,6 +8,7 @@
 #![expect(clippy::return_self_not_must_use, reason = "`run.ok();` is a whole claim")]
 
 pub mod client;
+pub mod dice;
 pub mod egress;
 pub mod fixture;
 pub mod metrics;
@@ -21,12 +22,15 @@ pub mod tidegate;
 pub mod tools;
 pub mod upstream;
 pub mod wait;
+pub mod world;
 
 pub use client::git::{Git, Run};
 pub use client::raw;
+pub use dice::Dice;
 pub use outcome::Outcome;
 pub use repository::Repository;
 pub use scene::{Door, Scene};
 pub use tidegate::Tidegate;
 pub use upstream::{Kind, Upstream};
 pub use wait::{eventually, holds_for};
+pub use world::World;

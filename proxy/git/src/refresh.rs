@@ -164,8 +164,11 @@ impl Git {
     }
 
     /// What a look must cover so that a read of `scope` is fresh: the whole
-    /// list only if the listed refs are due themselves.
+    /// list only if the listed refs are due themselves, or every read asks.
     pub(crate) fn look_scope(&self, live: &Live, scope: Scope) -> Scope {
+        if self.config.revalidate == Revalidate::Always {
+            return scope;
+        }
         let every = self.config.refresh_every * LISTED_EVERY;
         let listed_are_fresh = live.view().and_then(|view| view.listed_age).is_some_and(|age| age < every);
         if scope == Scope::All && listed_are_fresh { Scope::Eager } else { scope }
