@@ -198,6 +198,7 @@ impl Speaker {
     async fn ask(&self, mut ask: Ask, behalf: &OnBehalf, media_type: &'static str) -> Result<Reply, Unseen> {
         ask.identity = behalf.identity.clone();
         ask.priority = behalf.priority;
+        ask.part = Some(Arc::clone(&self.path));
         ask.first_byte = Some(FIRST_BYTE);
         let response = match self.client.send(ask).await {
             Ok(response) => response,

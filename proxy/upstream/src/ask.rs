@@ -1,6 +1,6 @@
 //! What is asked of an upstream, on whose behalf and how urgently.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -27,6 +27,9 @@ pub struct Ask {
     /// Path and query as a client would write them on the upstream's name; the
     /// path of the configured `url` is put before it.
     pub path_and_query: String,
+    /// The repository it is about; what is sick there is left alone without
+    /// its neighbours. The path when absent.
+    pub part: Option<Arc<str>>,
     /// Sent as they are, except for those that belong to one connection.
     pub headers: HeaderMap,
     /// What is sent.
@@ -49,6 +52,7 @@ impl Ask {
             identity: Identity::anonymous(),
             method: Method::GET,
             path_and_query: path_and_query.into(),
+            part: None,
             headers: HeaderMap::new(),
             body: AskBody::Empty,
             trust: Trust::Mutable,

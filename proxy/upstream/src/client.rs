@@ -4,6 +4,7 @@
 
 use std::{
     fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::{
     Ask, AskBody, Error, Kind, Priority, Redirected, Trust,
-    breaker::Breaker,
+    breaker::{Breaker, Part},
     budget::Budget,
     config::UpstreamConfig,
     exchange::{Message, Payload, Stop, Terms},
@@ -98,6 +99,7 @@ impl Client {
             terms: Terms {
                 kind: ask.kind,
                 priority: ask.priority,
+                part: part(ask.part.as_deref().unwrap_or(&ask.path_and_query)),
                 relay: false,
                 repeatable: true,
                 first_byte: ask.first_byte.unwrap_or(self.shared.deadlines.first_byte),
@@ -140,6 +142,7 @@ impl Client {
             terms: Terms {
                 kind,
                 priority: Priority::Client,
+                part: part(locate::path_and_query(&parts.uri)),
                 relay: true,
                 repeatable,
                 // What changes something may take its time: hooks run first.
@@ -274,6 +277,14 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Client").field(&self.name).finish()
     }
+}
+
+/// What the breaker calls a repository or a path; a query makes no other part.
+fn part(name: &str) -> Part {
+    let path = name.split('?').next().unwrap_or(name);
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A message on its way.

@@ -5,6 +5,8 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use http::StatusCode;
 use tidegate_name::Upstream;
 
+use crate::breaker::Sick;
+
 /// Why something failed, below the words an operator acts on.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
@@ -162,6 +164,15 @@ impl Error {
     /// Whether it tells of the upstream's health (the breaker counts these).
     pub(crate) const fn is_failure(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Tls { .. } | Self::Timeout { .. } | Self::Broken { .. })
+    }
+
+    /// How much of the upstream such a failure concerns: where a connection is
+    /// had, one large repository may be all that takes too long.
+    pub(crate) const fn reach(&self) -> Sick {
+        match self {
+            Self::Connect { .. } | Self::Tls { .. } => Sick::Whole,
+            _ => Sick::Part,
+        }
     }
 }
 

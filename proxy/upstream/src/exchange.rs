@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     Client, Error, Kind, Priority,
     body::watch,
-    breaker::Pass,
+    breaker::{Part, Pass, Sick},
     budget::{Permit, Refusal, Want},
     limits,
     transport::{Failure, Pace, Transport},
@@ -40,6 +40,8 @@ pub(crate) enum Payload {
 pub(crate) struct Terms {
     pub(crate) kind: Kind,
     pub(crate) priority: Priority,
+    /// The part of the upstream whose health the answer tells of.
+    pub(crate) part: Part,
     /// Whether the answer goes at a client's pace.
     pub(crate) relay: bool,
     /// Whether it may be sent twice.
@@ -100,13 +102,13 @@ impl Client {
     ) -> Result<Response<Body>, Error> {
         if !stop.outside {
             // Before the budget is paid, which an open breaker would waste.
-            self.breaker.check(Instant::now()).map_err(|wait| self.broken(wait))?;
+            self.breaker.check(terms.part, Instant::now()).map_err(|wait| self.broken(wait))?;
         }
         let permit = self.permit(stop.identity, terms).await?;
         let pass = if stop.outside {
             None
         } else {
-            Some(self.breaker.admit(Instant::now()).map_err(|wait| self.broken(wait))?)
+            Some(self.breaker.admit(terms.part, Instant::now()).map_err(|wait| self.broken(wait))?)
         };
         let own = self.transport.load_full();
         let transport = if stop.outside { &self.shared.outside } else { &*own };
@@ -183,16 +185,16 @@ impl Client {
                 if let Some(pause) = limits::pause_asked(status, headers, SystemTime::now()) {
                     self.budget.report_limit(stop.identity, pause);
                 }
-                // A relay goes wherever a client likes: one page that is broken
+                // A relay goes wherever a client likes: pages that are broken
                 // for good must not let it close the way for everyone.
                 let gateway = matches!(status.as_u16(), 502..=504);
                 match status.is_server_error() {
-                    true if gateway || !terms.relay => pass.sick(Instant::now()),
+                    true if gateway || !terms.relay => pass.sick(Sick::Part, Instant::now()),
                     true => drop(pass),
                     false => pass.well(),
                 }
             }
-            Err(error) if error.is_failure() => pass.sick(Instant::now()),
+            Err(error) if error.is_failure() => pass.sick(error.reach(), Instant::now()),
             // It was not asked, so this says nothing of it.
             Err(_) => drop(pass),
         }

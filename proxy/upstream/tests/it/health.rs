@@ -82,6 +82,19 @@ async fn five_sick_answers_open_the_breaker_for_asks_and_relays_and_a_probe_clos
 }
 
 #[tokio::test]
+async fn one_broken_repository_is_left_alone_and_its_neighbours_are_asked() {
+    let fake = Fake::start(|seen| status(if seen.uri.path().starts_with("/sick") { 500 } else { 200 })).await;
+    let (_upstreams, client) = fake.client();
+    let sick = |path| Ask { part: Some("/sick".into()), ..Ask::get(Kind::Refs, path) };
+    for path in ["/sick/info/refs", "/sick/git-upload-pack"].iter().cycle().take(5) {
+        assert_eq!(client.send(sick(*path)).await.unwrap().status(), 500);
+    }
+    assert!(matches!(client.send(sick("/sick/info/refs")).await, Err(Error::Breaker { .. })));
+    assert_eq!(client.send(Ask::get(Kind::Refs, "/well/info/refs")).await.unwrap().status(), 200);
+    assert!(matches!(client.send(sick("/sick/info/refs")).await, Err(Error::Breaker { .. })));
+}
+
+#[tokio::test]
 async fn refusals_are_answers_and_open_nothing() {
     let fake = Fake::start(|_| status(404)).await;
     let (_upstreams, client) = fake.client();
