@@ -282,3 +282,34 @@ fn bytes_that_rotted_on_disk_reach_nobody() {
     let read = FetchAnswer::read(&answer.body);
     assert!(!answer.whole || read.error.is_some() || answer.status != 200 || read.objects() > Some(4));
 }
+
+// B31
+#[test]
+fn a_superseded_tip_outlives_the_process_in_every_version_and_no_generation_comes_again() {
+    let mut scene = Scene::with(|setup| setup.git("revalidate: always"));
+    let repository = fixture::plain(&scene.upstream, "plain");
+    let old = repository.commit("main", "to be lost", &[("lost.txt", "lost\n")]);
+    let (url, path) = (scene.url("ok/plain.git"), Tidegate::path("ok/plain.git"));
+    Git::new().mirror(&url, &scene.folder("warm")).ok();
+    repository.set("refs/heads/main", "main~2");
+    repository.commit("main", "in its place", &[("place.txt", "new\n")]);
+    Git::new().list(&url).ok();
+    repository.prune();
+    let generation = |scene: &Scene| {
+        let answer = scene.tidegate().send(&Request::refs(&path));
+        answer.header("tidegate-generation").and_then(|number| number.parse::<u64>().ok())
+    };
+    let mut last = generation(&scene).expect("a generation is named");
+    for protocol in 0..=2 {
+        scene.tidegate_mut().kill();
+        scene.tidegate_mut().restart();
+        let (git, folder) = (Git::speaking(protocol), scene.folder("client"));
+        git.run(&std::env::temp_dir(), &["init", "-q", &folder.to_string_lossy()]).ok();
+        git.run(&folder, &["fetch", "-q", &url, &old]).ok();
+        git.run(&folder, &["fsck", "--strict"]).ok();
+        repository.commit("main", "one more", &[("more.txt", &format!("{protocol}\n"))]);
+        let now = generation(&scene).expect("a generation is named");
+        assert!(now > last, "generation {now} after {last}");
+        last = now;
+    }
+}
