@@ -478,13 +478,13 @@ fn each_spelling_is_judged_by_the_upstream_and_all_of_them_can_be_fetched() {
     });
     let as_alice =
         |request: Request| scene.tidegate().send(&request.header("Authorization", &basic(ALICE.0, ALICE.1)));
-    // this upstream folds nothing: the other spelling is not there
+    // this upstream folds no case: PRIVATE is not alice's
     as_user(ALICE).list(&scene.url("auth/private.git")).ok();
     for other in ["auth/PRIVATE.git", "auth/private"] {
         let direct = Request::refs(&format!("/{other}")).header("Authorization", &basic(ALICE.0, ALICE.1));
         let direct = direct.send(scene.upstream.address()).status;
         let ours = as_alice(Request::refs(&Tidegate::path(other)).v2());
-        assert!(direct != 200 && ours.status == direct, "{other}: {direct} directly, {}", ours.status);
+        assert_eq!(ours.status, direct, "{other}");
     }
     // this one does: all are one, in any order
     scene.upstream.users().grant("alice", "Private");
@@ -517,4 +517,36 @@ fn a_repository_that_is_passed_through_costs_nothing_while_nobody_asks() {
     at_a_beat(Duration::from_secs(5), Duration::from_secs(1), |_| seen.push(ticks()));
     let spent = seen[seen.len() - 1] - seen[2];
     assert!(spent < 40, "{spent} ticks of the processor in {} s", seen.len() - 3);
+}
+
+#[test]
+fn who_waited_for_a_fetch_that_was_refused_to_another_takes_over() {
+    let (upstream, repository) = guarded(Upstream::start());
+    let tip = repository.resolve("main");
+    upstream.users().set("carol", "pw-carol");
+    upstream.users().grant("carol", "private");
+    let scene = Scene::before(upstream, |setup| setup.git("refresh_every: 10m"));
+    let path = Tidegate::path("auth/private.git");
+    let fetch = pkt::v2("fetch", &[format!("want {tip}"), "deepen 1".into(), "done".into()]);
+    let address = scene.tidegate().address();
+    let send = |(user, password): (&str, &str), body: &[u8]| {
+        let request = Request::upload_pack(&path, body.to_vec()).v2();
+        request.header("Authorization", &basic(user, password)).send(address).status
+    };
+    let carol = ("carol", "pw-carol");
+    for user in [ALICE, carol] {
+        assert_eq!(send(user, &pkt::v2("ls-refs", &[])), 200);
+    }
+    scene.upstream.users().revoke("alice", "private");
+    scene.upstream.delay(Duration::from_millis(500));
+    scene.upstream.log().clear();
+    thread::scope(|scope| {
+        let alice = scope.spawn(|| send(ALICE, &fetch));
+        eventually(SOON, "alice's fetch is under way", || (!scene.upstream.log().is_empty()).then_some(()));
+        let others: Vec<_> = (0..3).map(|_| scope.spawn(|| send(carol, &fetch))).collect();
+        for other in others {
+            assert_eq!(other.join().expect("carol's client ends"), 200);
+        }
+        assert_eq!(alice.join().expect("alice's client ends"), 403);
+    });
 }

@@ -260,8 +260,11 @@ fn unadvertised(root: &Path, request: &Request<'_>) -> Option<String> {
         return None;
     }
     let directory = root.join(format!("{}.git", request.repository()));
-    let listed =
-        std::process::Command::new("git").arg("-C").arg(directory).args(["show-ref", "-d", "--head"]).output();
+    let listed = std::process::Command::new("git")
+        .arg("-C")
+        .arg(directory)
+        .args(["show-ref", "-d", "--head"])
+        .output();
     let listed = String::from_utf8_lossy(&listed.ok()?.stdout).into_owned();
     request.asked.wants.iter().find(|oid| !listed.contains(oid.as_str())).cloned()
 }

@@ -160,6 +160,8 @@ impl Git {
                 Ok((_, Finished::Unkept { .. })) => {}
                 Err(error) => {
                     tracing::warn!(repository = %errand.live.repository, %error, "a cold fetch failed");
+                    // Off the board first: who takes over must not join it again.
+                    drop(landing);
                     launch.begin(Err(error));
                 }
             }
