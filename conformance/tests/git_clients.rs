@@ -439,17 +439,46 @@ fn every_answer_says_what_the_cache_did_and_how_old_it_is() {
     let scene = Scene::start();
     fixture::plain(&scene.upstream, "plain");
     let list = Request::refs(&tidegate_conformance::Tidegate::path("ok/plain.git"));
+    let list_v2 = list.clone().v2();
+    let cold = scene.tidegate().send(&list_v2);
+    let status = cold.header("cache-status").unwrap_or_default().to_owned();
+    assert!(status.starts_with("tidegate;") && !status.contains("hit"), "it asked, and says {status}");
     let cold = scene.tidegate().send(&list);
     let status = cold.header("cache-status").unwrap_or_default().to_owned();
     assert!(status.starts_with("tidegate;") && !status.contains("hit"), "{status}");
     Git::new().mirror(&scene.url("ok/plain.git"), &scene.folder("warm")).ok();
-    let warm = scene.tidegate().send(&list);
-    assert!(warm.header("cache-status").is_some_and(|text| text.starts_with("tidegate; hit")), "{warm:?}");
-    for name in ["age", "tidegate-generation"] {
-        let number = warm.header(name).and_then(|text| text.parse::<u64>().ok());
-        assert!(number.is_some(), "{name} in {:?}", warm.headers);
+    for request in [&list, &list_v2] {
+        let warm = scene.tidegate().send(request);
+        assert!(
+            warm.header("cache-status").is_some_and(|text| text.starts_with("tidegate; hit")),
+            "{warm:?}"
+        );
+        for name in ["age", "tidegate-generation"] {
+            let number = warm.header(name).and_then(|text| text.parse::<u64>().ok());
+            assert!(number.is_some(), "{name} in {:?}", warm.headers);
+        }
     }
     let requests =
         scene.tidegate().metric("tidegate_requests_total", &[("protocol", "git"), ("outcome", "hit")]);
     assert!(requests >= 1.0);
+}
+
+// The pack of a cold clone becomes the mirror's by a link: it is on the disk once, and counts once.
+#[test]
+fn a_cloned_pack_counts_once_against_the_disk_limit() {
+    let scene = Scene::start();
+    fixture::heavy(&scene.upstream, "heavy", 2048);
+    let folder = scene.folder("cold");
+    Git::new().mirror(&scene.url("ok/heavy.git"), &folder).ok();
+    let files = std::fs::read_dir(folder.join("objects/pack")).expect("the client has a pack");
+    let pack = files.flatten().find(|file| file.file_name().to_string_lossy().ends_with(".pack"));
+    let size = pack.expect("the client has a pack").metadata().expect("its size").len();
+    let size = f64::from(u32::try_from(size).expect("a small pack"));
+    let counted = || scene.tidegate().metric("tidegate_store_bytes", &[("tier", "disk")]);
+    let list = Request::refs(&tidegate_conformance::Tidegate::path("ok/heavy.git"));
+    tidegate_conformance::eventually(std::time::Duration::from_secs(20), "the mirror counts", || {
+        let published = scene.tidegate().send(&list).header("tidegate-generation") == Some("1");
+        (published && counted() >= size).then_some(())
+    });
+    tidegate_conformance::holds_for(std::time::Duration::from_secs(2), "once", || counted() < size * 1.5);
 }

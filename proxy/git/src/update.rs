@@ -110,9 +110,13 @@ impl Git {
         };
         let repository = live.repository.clone();
         let (published, mirror) = tokio::task::spawn_blocking(move || {
-            // The entry is held until its pack is part of the mirror.
-            let _pack = pack;
-            (mirror.publish(&update), mirror)
+            let published = mirror.publish(&update);
+            // The entry is held until its pack is part of the mirror, where
+            // its bytes count from then on.
+            if let Some(pack) = pack {
+                pack.notice_links();
+            }
+            (published, mirror)
         })
         .await
         .map_err(Error::internal)?;

@@ -1,6 +1,8 @@
 //! One piece of verified content, open for reading.
 
-use std::{fmt, fs, fs::File, ops::Range, path::Path, path::PathBuf, sync::Arc};
+use std::{
+    fmt, fs, fs::File, ops::Range, os::unix::fs::MetadataExt as _, path::Path, path::PathBuf, sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
@@ -112,6 +114,13 @@ impl Entry {
             }
             Err(error) => Err(Error::io("link content to", to)(error)),
         }
+    }
+
+    /// Looks whether the file was linked by its path, past [`Self::link`]: its
+    /// bytes then count where the link is. Blocks.
+    pub fn notice_links(&self) {
+        let linked = fs::metadata(self.path()).is_ok_and(|metadata| metadata.nlink() > 1);
+        self.shared.store.catalog.set_linked(self.digest(), linked);
     }
 
     /// Another pin on the same content, without its open file.

@@ -121,6 +121,11 @@ async fn a_link_holds_the_content_without_a_second_copy() {
     assert_eq!(link.metadata().unwrap().ino(), entry.path().metadata().unwrap().ino());
     // Its bytes count where the link is from now on.
     assert_eq!(place.store.usage().disk, 0);
+    // The same if the link was made by the path.
+    let other = place.store.put(content(8193)).await.unwrap();
+    std::fs::hard_link(other.path(), place.folder.path().join("by its path")).unwrap();
+    other.notice_links();
+    assert_eq!(place.store.usage().disk, 0);
 }
 
 #[tokio::test]
