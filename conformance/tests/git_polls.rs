@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_conformance::client::gogit;
 use tidegate_conformance::pkt::{self, FetchAnswer};
 use tidegate_conformance::raw::Request;
+use tidegate_conformance::tidegate::Setup;
 use tidegate_conformance::upstream::users::basic;
 use tidegate_conformance::wait::at_a_beat;
 use tidegate_conformance::{Git, Kind, Scene, Tidegate, Upstream, eventually, fixture, holds_for};
@@ -132,4 +133,34 @@ fn a_list_that_lost_most_refs_is_confirmed_before_it_is_believed() {
     eventually(Duration::from_secs(30), "the second look is believed", || {
         (count() == before - doomed.len()).then_some(())
     });
+}
+
+// The budget is ours, and so is the refusal: it says when to come back, and costs nothing.
+#[test]
+fn a_spent_budget_is_429_with_a_true_retry_after_and_warm_readers_never_notice() {
+    let tight = |setup: Setup| setup.line("budget: {per_minute: 40, concurrent: 4, per_credential: 40}");
+    let scene = Scene::with(tight);
+    fixture::plain(&scene.upstream, "plain");
+    let url = scene.url("ok/plain.git");
+    Git::new().mirror(&url, &scene.folder("warm")).ok();
+    let refs = |number: u32| Request::refs(&Tidegate::path(&format!("ok/missing-{number}.git")));
+    // 40 a minute are a burst of 4 and then one in 1.7 s: 16 at once are too many
+    let answers: Vec<_> = thread::scope(|scope| {
+        let address = scene.tidegate().address();
+        let ask = |number| move || refs(number).send(address);
+        let clients: Vec<_> = (0..16).map(|number| scope.spawn(ask(number))).collect();
+        clients.into_iter().map(|client| client.join().expect("a client ends")).collect()
+    });
+    let spent: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
+    assert!(!spent.is_empty(), "{answers:?}");
+    for answer in spent {
+        let after = answer.header("retry-after").and_then(|text| text.parse::<u64>().ok());
+        assert!(after.is_some_and(|after| (1..=60).contains(&after)), "{:?}", answer.headers);
+        assert!(answer.text().contains("budget"), "{}", answer.text());
+    }
+    let asked = scene.upstream.log().len();
+    assert!(asked <= 24, "{asked} requests:\n{}", scene.upstream.log().text());
+    for _ in 0..5 {
+        Git::new().list(&url).ok();
+    }
 }

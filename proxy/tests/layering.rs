@@ -1,5 +1,6 @@
 //! The floor plan as a test: who may import whom, where each foreign crate
-//! lives, what a `wire/` folder may know, how long a file may be.
+//! lives, what a `wire/` folder may know, how long a file may be; and that the
+//! pages name tests and caps that exist.
 //!
 //! ARCHITECTURE.md explains the plan; this file is what enforces it. A room on
 //! the plan need not exist yet, but one that exists must be on it.
@@ -235,4 +236,38 @@ fn every_file_says_what_lives_in_it() {
         }
     }
     complain(&problems);
+}
+
+// The page writes a test as `suite::name`, or as `room/src/file.rs::name`.
+#[test]
+fn the_conformance_page_names_only_tests_that_exist() {
+    let page = fs::read_to_string(root().join("docs/conformance.md")).unwrap();
+    let mut problems = Vec::new();
+    let mut found = 0;
+    // In a line, every second piece between backticks is a quotation.
+    for quoted in page.lines().flat_map(|line| line.split('`').skip(1).step_by(2)) {
+        let Some((place, name)) = quoted.rsplit_once("::").filter(|(_, name)| *name != "x") else { continue };
+        let file = if place.ends_with(".rs") {
+            root().join("proxy").join(place)
+        } else {
+            root().join("conformance/tests").join(format!("{place}.rs"))
+        };
+        found += 1;
+        if !fs::read_to_string(file).unwrap_or_default().contains(&format!("fn {name}(")) {
+            problems.push(format!("{quoted} is no test"));
+        }
+    }
+    assert!(found > 100, "only {found} tests are named");
+    complain(&problems);
+}
+
+#[test]
+fn every_cap_is_on_the_page_of_limits() {
+    let page = fs::read_to_string(root().join("docs/limits.md")).unwrap();
+    let source = fs::read_to_string(root().join("proxy/src/config/limits.rs")).unwrap();
+    let keys = source.lines().filter_map(|line| line.strip_prefix("    pub(crate) ")?.split_once(": "));
+    let keys: Vec<&str> = keys.map(|(key, _)| key).filter(|key| !key.starts_with("fn ")).collect();
+    assert!(keys.len() > 10, "{keys:?}");
+    let missing = keys.iter().filter(|key| !page.contains(&format!("| `{key}` |")));
+    complain(&missing.map(|key| format!("limits.{key} is not on the page")).collect::<Vec<_>>());
 }
