@@ -15,7 +15,7 @@ use tidegate_http::{Body, Client as Peer, Identity};
 use tidegate_name::{Destination, Folding, Repository};
 use tidegate_store::Store;
 use tidegate_upstream::{Client, Priority, Upstreams};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::{
     Caps, GitConfig,
@@ -240,17 +240,17 @@ impl Git {
         let grace = self.access.away(&who.asked);
         let can_wait_less = matches!(grace, Away::Granted(_));
         if let Away::Granted(grant) = &grace
-            && live.is_away()
+            && live.away.is_known()
         {
             self.look_behind(&live, who.clone(), Scope::Eager);
             return Ok(Admitted { live, grant: Some(grant.clone()), who });
         }
         let began = Instant::now();
         let patience = if can_wait_less { ASK_PROVEN } else { ASK_UNPROVEN };
-        let looked =
-            timeout(patience, self.look(&live, who.clone(), self.first_scope(&live, &who, reads))).await;
+        let look = self.look(&live, who.clone(), self.first_scope(&live, &who, reads));
+        let looked = live.away.wait(patience, can_wait_less, look).await;
         let sick = match looked {
-            Ok(Looked::Accepted(_)) => {
+            Some(Looked::Accepted(_)) => {
                 if let Some(grant) = self.access.accepted_since(&who.asked, began) {
                     let live = self.known(&live.repository).unwrap_or(live);
                     return Ok(Admitted { live, grant: Some(grant), who });
@@ -261,13 +261,13 @@ impl Git {
                     _ => Sick::new("its answer came too late"),
                 }
             }
-            Ok(Looked::Denied(refusal)) => return Err(Error::Refused { upstream, refusal }),
-            Ok(Looked::Foreign) => {
+            Some(Looked::Denied(refusal)) => return Err(Error::Refused { upstream, refusal }),
+            Some(Looked::Foreign) => {
                 let live = self.known(&live.repository).unwrap_or(live);
                 return Ok(Admitted { live, grant: None, who });
             }
-            Ok(Looked::Sick(sick)) => sick,
-            Err(_) => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
+            Some(Looked::Sick(sick)) => sick,
+            None => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
         };
         match grace {
             Away::Granted(grant) => Ok(Admitted { live, grant: Some(grant), who }),

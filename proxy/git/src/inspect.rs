@@ -92,7 +92,7 @@ impl Git {
             "bytes": live.mirror.load().as_ref().map(|mirror| mirror.bytes()),
             "public": public,
             "refreshed_with": refreshed_with,
-            "upstream_away": live.is_away(),
+            "upstream_away": live.away.is_known(),
         }))
     }
 

@@ -6,6 +6,7 @@
 
 mod account;
 mod advertise;
+mod away;
 mod caps;
 mod config;
 mod deliver;

@@ -18,6 +18,7 @@ use tidegate_upstream::Client;
 use tokio::time::Instant;
 
 use crate::{
+    away::Away,
     mirror::{Mirror, Snapshot},
     pack::Reach,
     refresh::LISTED_EVERY,
@@ -28,10 +29,6 @@ use crate::{
 
 /// An unknown want is not asked for again this soon.
 const REMEMBER_UNKNOWN: Duration = Duration::from_secs(5);
-/// After a sick answer, or one that takes longer than five seconds, nobody
-/// waits for the upstream for so long.
-const REMEMBER_AWAY: Duration = Duration::from_secs(10);
-
 /// A mirror's last use is noted on disk this often.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 /// Spellings of one repository whose dialects are remembered.
@@ -90,6 +87,8 @@ pub(crate) struct Live {
     pub(crate) mirror: ArcSwapOption<Mirror>,
     /// Held while a generation is put together and published.
     pub(crate) publishing: tokio::sync::Mutex<()>,
+    /// Whether the upstream answers for it.
+    pub(crate) away: Away,
     state: Mutex<State>,
 }
 
@@ -113,7 +112,6 @@ struct State {
     last_read: Instant,
     last_list: Option<Instant>,
     noted: Option<Instant>,
-    away_until: Option<Instant>,
     unknown: VecDeque<(ObjectId, Instant)>,
     asks: VecDeque<Instant>,
     advertised: Option<(Arc<RefTable>, Version, Bytes)>,
@@ -152,6 +150,7 @@ impl Live {
             client,
             mirror: ArcSwapOption::new(mirror),
             publishing: tokio::sync::Mutex::new(()),
+            away: Away::default(),
             state: Mutex::new(State {
                 dialects: Vec::new(),
                 foreign: None,
@@ -165,7 +164,6 @@ impl Live {
                 last_read: now,
                 last_list: None,
                 noted: None,
-                away_until: None,
                 unknown: VecDeque::new(),
                 asks: VecDeque::new(),
                 advertised: None,
@@ -288,7 +286,7 @@ impl Live {
         let served = snapshot.as_ref().is_some_and(|snapshot| snapshot.refs == table);
         state.observed = Some(table);
         state.seen.set(scope, started);
-        state.away_until = None;
+        self.away.end();
         if settled || served {
             state.confirmed.set(scope, started);
             return Sight::Unchanged;
@@ -346,15 +344,6 @@ impl Live {
 
     pub(crate) fn is_foreign(&self, why: &'static str) {
         self.state().foreign = Some(why);
-    }
-
-    /// Whether looking at the upstream lately led nowhere.
-    pub(crate) fn is_away(&self) -> bool {
-        self.state().away_until.is_some_and(|until| Instant::now() < until)
-    }
-
-    pub(crate) fn went_away(&self) {
-        self.state().away_until = Some(Instant::now() + REMEMBER_AWAY);
     }
 
     /// Refs may have moved: the next reader asks the upstream first.

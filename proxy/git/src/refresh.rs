@@ -9,7 +9,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use tidegate_cache::{Asked, Freshness, Lifetime, RefreshResult, Refusal};
 use tidegate_http::{Identity, Outcome};
 use tidegate_upstream::Priority;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::{
     config::Revalidate,
@@ -100,7 +100,7 @@ impl Git {
                     Freshness::Expired => {}
                 }
             }
-            if live.is_away() && self.may_serve_stale(view) {
+            if live.away.is_known() && self.may_serve_stale(view) {
                 self.look_behind(live, who.clone(), self.look_scope(live, scope));
                 return Ok((view.clone(), Outcome::Stale));
             }
@@ -117,9 +117,11 @@ impl Git {
     ) -> Result<(View, Outcome), Error> {
         let patience = if view.is_some() { ASK_FIRST } else { ASK_COLD };
         let scope = self.look_scope(live, scope);
-        let looked = timeout(patience, self.look(live, who.clone(), scope)).await;
+        let stale = view.as_ref().is_some_and(|view| self.may_serve_stale(view));
+        let look = self.look(live, who.clone(), scope);
+        let looked = live.away.wait(patience, stale, look).await;
         let sick = match looked {
-            Ok(Looked::Accepted(sight)) => {
+            Some(Looked::Accepted(sight)) => {
                 let changed = sight == Sight::Changed;
                 let live = &self.known(&live.repository).unwrap_or_else(|| Arc::clone(live));
                 if changed {
@@ -133,13 +135,13 @@ impl Git {
                 }
                 Sick::new("it has shown no refs yet")
             }
-            Ok(Looked::Denied(refusal)) if who.proves => {
+            Some(Looked::Denied(refusal)) if who.proves => {
                 return Err(Error::Refused { upstream: live.client.name().clone(), refusal });
             }
-            Ok(Looked::Denied(_)) => Sick::new("it refused the configured credential"),
-            Ok(Looked::Foreign) => Sick::new("it changed what it serves; ask again"),
-            Ok(Looked::Sick(sick)) => sick,
-            Err(_) => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
+            Some(Looked::Denied(_)) => Sick::new("it refused the configured credential"),
+            Some(Looked::Foreign) => Sick::new("it changed what it serves; ask again"),
+            Some(Looked::Sick(sick)) => sick,
+            None => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
         };
         match view.filter(|view| self.may_serve_stale(view)) {
             Some(view) => Ok((view, Outcome::Stale)),
@@ -207,15 +209,7 @@ async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Loo
     let known = live.dialect_of(&who.asked.spelled);
     let behalf = who.behalf();
     let look = speaker.look(&behalf, scope, known.as_ref());
-    tokio::pin!(look);
-    let answer = tokio::select! {
-        answer = &mut look => answer,
-        () = sleep(ASK_FIRST) => {
-            // Whoever can be served without it no longer waits.
-            live.went_away();
-            look.await
-        }
-    };
+    let answer = live.away.watch(look).await;
     match answer {
         Ok(seen) => accepted(&git, &live, &who, seen, started),
         Err(Unseen::Denied(refusal)) => {
@@ -228,7 +222,7 @@ async fn look_now(git: Arc<Git>, live: Arc<Live>, who: Who, scope: Scope) -> Loo
             Looked::Denied(refusal)
         }
         Err(Unseen::Sick(sick)) => {
-            live.went_away();
+            live.away.begin();
             let result = if sick.limited { RefreshResult::Deferred } else { RefreshResult::Error };
             git.metrics.refreshed("git", result);
             tracing::warn!(repository = %live.repository, why = %sick.in_full(), "the upstream gave no refs");
