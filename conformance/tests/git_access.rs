@@ -431,6 +431,12 @@ fn guesses_at_the_same_time_and_through_other_requests_are_metered_as_well() {
         let answer = scene.tidegate().send(&request);
         assert!(answer.status == 429 && answer.header("retry-after").is_some(), "{answer:?}");
     }
+    // nor is what no room reads
+    for number in 0..20 {
+        let request = Request::get(&Tidegate::path("auth/private.git/HEAD"));
+        let request = request.header("Authorization", &basic("bob", &format!("guess-{number}")));
+        assert_eq!(scene.tidegate().send(&request).status, 429);
+    }
     assert_eq!(refused(), 0);
 }
 

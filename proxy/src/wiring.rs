@@ -22,6 +22,7 @@ use content::Content;
 pub(crate) struct House {
     pub(crate) store: Arc<Store>,
     pub(crate) upstreams: Arc<Upstreams>,
+    access: Arc<Access>,
     pub(crate) git: Arc<Git>,
     cache_metrics: tidegate_cache::Metrics,
 }
@@ -40,12 +41,12 @@ impl House {
             data: data.path().to_owned(),
             store: Arc::clone(&store),
             upstreams: Arc::clone(&upstreams),
-            access,
+            access: Arc::clone(&access),
             metrics: cache_metrics.clone(),
         };
         let git = Git::new(parts).context("cannot open the git room")?;
         git.resume();
-        Ok(Self { store, upstreams, git, cache_metrics })
+        Ok(Self { store, upstreams, access, git, cache_metrics })
     }
 
     /// The ways in. The Host and CONNECT doors will stand before the others.
@@ -55,7 +56,7 @@ impl House {
 
     /// The protocols in the order in which they are asked; the last takes all.
     pub(crate) fn mounts(&self) -> Vec<Mount> {
-        vec![self.git.mount(), tidegate_raw::mount(Arc::clone(&self.upstreams))]
+        vec![self.git.mount(), tidegate_raw::mount(Arc::clone(&self.upstreams), Arc::clone(&self.access))]
     }
 
     /// What the operator's commands are put to.

@@ -230,16 +230,20 @@ impl Access {
     /// Whether a request of this caller that is passed through must wait; its
     /// refusals are reported with [`Access::relay_refused`].
     pub fn relay_must_wait(&self, asked: &Asked, from: Option<IpAddr>) -> Option<Duration> {
-        let proven = asked.caller.anonymous || self.was_accepted(&self.key(asked));
-        if proven { None } else { self.trials.wait(from, asked.spelled.upstream(), Instant::now()) }
+        let upstream = asked.spelled.upstream();
+        if self.is_no_guess(asked) { None } else { self.trials.wait(from, upstream, Instant::now()) }
     }
 
     /// The upstream refused a request that was passed through: no verdict on
     /// who may read, but a login that failed.
     pub fn relay_refused(&self, asked: &Asked, from: Option<IpAddr>) {
-        if !asked.caller.anonymous && !self.was_accepted(&self.key(asked)) {
+        if !self.is_no_guess(asked) {
             self.trials.refused(from, asked.spelled.upstream(), Instant::now());
         }
+    }
+
+    fn is_no_guess(&self, asked: &Asked) -> bool {
+        asked.caller.anonymous || self.trials.knows(asked) || self.was_accepted(&self.key(asked))
     }
 
     /// Whether an anonymous caller was accepted for this spelling not long ago.

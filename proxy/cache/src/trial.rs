@@ -10,7 +10,10 @@ use std::{
 
 use moka::sync::Cache;
 use tidegate_name::Upstream;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     access::{Asked, Caller},
@@ -21,6 +24,8 @@ use crate::{
 const PER_ADDRESS: u32 = 10;
 /// Refusals per upstream and minute.
 const PER_UPSTREAM: u32 = 100;
+/// A trial waits this long for those before it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The trials under way and the refusals of the last minute.
 pub(crate) struct Trials {
@@ -59,6 +64,7 @@ impl Trials {
         from: Option<IpAddr>,
     ) -> Result<Option<Trial>, Duration> {
         let upstream = asked.spelled.upstream();
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let mut ended = std::pin::pin!(this.ended.notified());
             // From here on no end is missed.
@@ -67,13 +73,15 @@ impl Trials {
             if let Some(wait) = this.wait(from, upstream, now) {
                 return Err(wait);
             }
-            if this.known.contains_key(&(upstream.clone(), asked.caller)) {
+            if this.knows(asked) {
                 return Ok(None);
             }
             if this.try_begin(from, upstream, now) {
                 return Ok(Some(Trial { trials: Arc::clone(this), from, upstream: upstream.clone() }));
             }
-            ended.await;
+            if timeout_at(deadline, ended).await.is_err() {
+                return Err(Duration::from_secs(1));
+            }
         }
     }
 
@@ -94,6 +102,11 @@ impl Trials {
     pub(crate) fn wait(&self, from: Option<IpAddr>, upstream: &Upstream, now: Instant) -> Option<Duration> {
         let meters = self.meters();
         from.and_then(|from| meters.addresses.wait(&from, now)).or(meters.upstreams.wait(upstream, now))
+    }
+
+    /// Whether the upstream accepted this credential for something lately.
+    pub(crate) fn knows(&self, asked: &Asked) -> bool {
+        self.known.contains_key(&(asked.spelled.upstream().clone(), asked.caller))
     }
 
     /// A credential was accepted.

@@ -9,21 +9,24 @@ mod rescue;
 use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
-use tidegate_http::{Body, Identity, Mount, Outcome, RoomService, Served, local};
-use tidegate_name::Destination;
+use tidegate_cache::{Access, Asked};
+use tidegate_http::{
+    Body, Client as Peer, Identity, Mount, Outcome, RoomService, Served, local, retry_after, text,
+};
+use tidegate_name::{Destination, Folding, Repository};
 use tidegate_upstream::{Kind, Upstreams};
 use tower::service_fn;
 
 /// The catch-all mount; it belongs at the end of the list.
-pub fn mount(upstreams: Arc<Upstreams>) -> Mount {
+pub fn mount(upstreams: Arc<Upstreams>, access: Arc<Access>) -> Mount {
     let service = RoomService::new(service_fn(move |request| {
-        let upstreams = Arc::clone(&upstreams);
-        async move { Ok(relay(&upstreams, request).await) }
+        let (upstreams, access) = (Arc::clone(&upstreams), Arc::clone(&access));
+        async move { Ok(relay(&upstreams, &access, request).await) }
     }));
     Mount { name: "raw", claims: |_| true, service }
 }
 
-async fn relay(upstreams: &Upstreams, mut request: Request<Body>) -> Response<Body> {
+async fn relay(upstreams: &Upstreams, access: &Access, mut request: Request<Body>) -> Response<Body> {
     let Some(destination) = request.extensions().get::<Destination>().cloned() else {
         return local(StatusCode::BAD_REQUEST, "the request names no upstream");
     };
@@ -36,8 +39,20 @@ async fn relay(upstreams: &Upstreams, mut request: Request<Body>) -> Response<Bo
     };
     *request.uri_mut() = uri;
     let identity = Identity::from_headers(request.headers());
+    let repository = Repository::new(client.name().clone(), destination.path.as_str(), Folding::default());
+    let caller = access.caller(&identity);
+    let asked = Asked { spelled: repository.clone(), content: repository, caller };
+    let from = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+    if let Some(wait) = access.relay_must_wait(&asked, from) {
+        let words = "too many refused logins; this credential is not tried at the upstream yet";
+        return retry_after(text(StatusCode::TOO_MANY_REQUESTS, Outcome::Denied, words), wait);
+    }
     match client.relay(request, &identity, kind(&destination)).await {
         Ok(mut response) => {
+            // A 403 is an answer like any other here; a 401 is a failed login.
+            if response.status() == StatusCode::UNAUTHORIZED {
+                access.relay_refused(&asked, from);
+            }
             let served = Served { detail: Some("relay"), ..Served::new(Outcome::Relay) };
             response.extensions_mut().insert(served);
             response
