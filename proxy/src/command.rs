@@ -74,7 +74,7 @@ struct Where {
     /// The configuration file; without one the big public hosts are served
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The data directory; without one, tidegate in $XDG_CACHE_HOME or ~/.cache
+    /// The data directory; without one `tidegate` in `$XDG_CACHE_HOME` or `~/.cache`
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where clients are served, as address:port [default: 127.0.0.1:8080]

@@ -247,7 +247,7 @@ fn the_conformance_page_names_only_tests_that_exist() {
     // In a line, every second piece between backticks is a quotation.
     for quoted in page.lines().flat_map(|line| line.split('`').skip(1).step_by(2)) {
         let Some((place, name)) = quoted.rsplit_once("::").filter(|(_, name)| *name != "x") else { continue };
-        let file = if place.ends_with(".rs") {
+        let file = if Path::new(place).extension().is_some() {
             root().join("proxy").join(place)
         } else {
             root().join("conformance/tests").join(format!("{place}.rs"))
