@@ -112,6 +112,7 @@ struct State {
     last_read: Instant,
     last_list: Option<Instant>,
     noted: Option<Instant>,
+    expired: Option<Instant>,
     unknown: VecDeque<(ObjectId, Instant)>,
     asks: VecDeque<Instant>,
     advertised: Option<(Arc<RefTable>, Version, Bytes)>,
@@ -164,6 +165,7 @@ impl Live {
                 last_read: now,
                 last_list: None,
                 noted: None,
+                expired: None,
                 unknown: VecDeque::new(),
                 asks: VecDeque::new(),
                 advertised: None,
@@ -256,13 +258,15 @@ impl Live {
     /// A look that began at `started` found `refs`. Tells whether what is
     /// served differs from the upstream now.
     ///
-    /// A look that began before the last one that counted changes nothing. One
+    /// A look that began before the last one that counted, or before the refs
+    /// were told to have moved, changes nothing. One
     /// that would remove every ref, or most of many, counts only when another
     /// one at least ten seconds later says the same.
     pub(crate) fn saw(&self, refs: RefTable, scope: Scope, started: Instant) -> Sight {
         let snapshot = self.snapshot();
         let mut state = self.state();
-        if state.seen.eager.is_some_and(|seen| started < seen) {
+        let outdated = |since: Option<Instant>| since.is_some_and(|since| started < since);
+        if outdated(state.seen.eager) || outdated(state.expired) {
             return Sight::Unchanged;
         }
         let before =
@@ -351,6 +355,8 @@ impl Live {
         let mut state = self.state();
         state.confirmed = Ages::default();
         state.seen = Ages::default();
+        // A look under way may have seen what was before.
+        state.expired = Some(Instant::now());
         state.unknown.clear();
     }
 

@@ -105,7 +105,7 @@ impl Git {
                 return Ok((view.clone(), Outcome::Stale));
             }
         }
-        self.ask_first(live, who, scope, view).await
+        self.ask_first(live, who, scope, since).await
     }
 
     async fn ask_first(
@@ -113,40 +113,72 @@ impl Git {
         live: &Arc<Live>,
         who: &Who,
         scope: Scope,
-        view: Option<View>,
+        since: Instant,
     ) -> Result<(View, Outcome), Error> {
+        let view = live.view();
         let patience = if view.is_some() { ASK_FIRST } else { ASK_COLD };
-        let scope = self.look_scope(live, scope);
         let stale = view.as_ref().is_some_and(|view| self.may_serve_stale(view));
-        let look = self.look(live, who.clone(), scope);
-        let looked = live.away.wait(patience, stale, look).await;
-        let sick = match looked {
-            Some(Looked::Accepted(sight)) => {
-                let changed = sight == Sight::Changed;
-                let live = &self.known(&live.repository).unwrap_or_else(|| Arc::clone(live));
-                if changed {
-                    // Moved refs are served once their objects are here.
-                    let _ = timeout(UPDATE_FIRST, self.update(live, &who.behalf())).await;
+        let mut sick = Sick::new("it has shown no refs yet");
+        // A look that was joined may have begun before what this reader must
+        // see; the one after it has not.
+        for _ in 0..2 {
+            let look = self.look(live, who.clone(), self.look_scope(live, scope));
+            sick = match live.away.wait(patience, stale, look).await {
+                Some(Looked::Accepted(sight)) => {
+                    match self.after_look(live, who, scope, (sight, since)).await {
+                        Some(answer) => return Ok(answer),
+                        None => continue,
+                    }
                 }
-                if let Some(view) = live.view() {
-                    let outcome =
-                        if changed || view.snapshot.is_none() { Outcome::Miss } else { Outcome::Revalidated };
-                    return Ok((view, outcome));
+                Some(Looked::Denied(refusal)) if who.proves => {
+                    return Err(Error::Refused { upstream: live.client.name().clone(), refusal });
                 }
-                Sick::new("it has shown no refs yet")
-            }
-            Some(Looked::Denied(refusal)) if who.proves => {
-                return Err(Error::Refused { upstream: live.client.name().clone(), refusal });
-            }
-            Some(Looked::Denied(_)) => Sick::new("it refused the configured credential"),
-            Some(Looked::Foreign) => Sick::new("it changed what it serves; ask again"),
-            Some(Looked::Sick(sick)) => sick,
-            None => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
-        };
+                Some(Looked::Denied(_)) => Sick::new("it refused the configured credential"),
+                Some(Looked::Foreign) => Sick::new("it changed what it serves; ask again"),
+                Some(Looked::Sick(sick)) => sick,
+                None => Sick::new(format!("it did not answer within {} s", patience.as_secs())),
+            };
+            break;
+        }
         match view.filter(|view| self.may_serve_stale(view)) {
             Some(view) => Ok((view, Outcome::Stale)),
             None => Err(Error::Away { upstream: live.client.name().clone(), sick }),
         }
+    }
+
+    /// What to serve after a look that was accepted; `None` if it began too
+    /// early to tell.
+    async fn after_look(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        who: &Who,
+        scope: Scope,
+        (sight, since): (Sight, Instant),
+    ) -> Option<(View, Outcome)> {
+        let live = &self.known(&live.repository).unwrap_or_else(|| Arc::clone(live));
+        if sight == Sight::Changed {
+            // Moved refs are served once their objects are here.
+            let _ = timeout(UPDATE_FIRST, self.update(live, &who.behalf())).await;
+        }
+        let view = live.view()?;
+        if sight == Sight::Suspect {
+            return Some((view, Outcome::Stale));
+        }
+        let Some(age) = view.ages(scope) else {
+            // Nothing was seen since the refs were told to have moved, or what
+            // was seen could not be fetched in time.
+            return (sight == Sight::Changed).then_some((view, Outcome::Stale));
+        };
+        let always = self.config.revalidate == Revalidate::Always;
+        if always && sight != Sight::Changed && age > since.elapsed() {
+            return None;
+        }
+        if view.snapshot.is_some() && live.observed().is_some_and(|table| !live.is_settled(&table)) {
+            // The fetch of what moved goes on.
+            return Some((view, Outcome::Stale));
+        }
+        let moved = sight == Sight::Changed || view.snapshot.is_none();
+        Some((view, if moved { Outcome::Miss } else { Outcome::Revalidated }))
     }
 
     /// Whether refs may be served. The ones that are only listed are looked at

@@ -1,14 +1,14 @@
 //! Brings a mirror to what was seen upstream: one fetch for all that moved,
 //! verified and published as the next generation.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{collections::HashSet, sync::Arc, time::SystemTime};
 
 use gix_hash::ObjectId;
 use tidegate_name::Algorithm;
 use tidegate_store::{Begin, Finished};
 
 use crate::{
-    error::Error,
+    error::{Error, Sick},
     git::Git,
     live::Live,
     mirror::{Published, Snapshot, Update},
@@ -24,6 +24,8 @@ const MOST_HAVES: usize = 256;
 /// How often one who waited for another's work takes over, since that one's
 /// credential failed.
 pub(crate) const TAKE_OVERS: usize = 3;
+/// Tips that are asked for one by one after they were refused together.
+const ONE_BY_ONE: usize = 8;
 /// Superseded tips kept per repository.
 const MOST_SUPERSEDED: usize = 1_000;
 
@@ -87,7 +89,8 @@ impl Git {
         };
         let _one_at_a_time = live.publishing.lock().await;
         if live.is_purged() {
-            return Err(Error::internal("the repository was purged meanwhile"));
+            let sick = Sick::new("the repository was purged meanwhile; ask again");
+            return Err(Error::Away { upstream: live.client.name().clone(), sick });
         }
         let refs = match (table, live.snapshot()) {
             (Some(table), _) => Arc::clone(table),
@@ -156,11 +159,19 @@ async fn update_now(git: Arc<Git>, live: Arc<Live>, behalf: OnBehalf) -> Updated
             None
         } else {
             let Some(dialect) = live.dialect() else { return Ok(()) };
-            let request = catch_up(wants, snapshot.as_deref());
+            let request = catch_up(wants.clone(), snapshot.as_deref(), Some(&table));
             let speaker = live.speaker(&live.spelled());
-            Some(git.fetch_pack(&speaker, &behalf, &dialect, &request).await.inspect_err(|error| {
-                tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
-            })?)
+            match git.fetch_pack(&speaker, &behalf, &dialect, &request).await {
+                Ok(pack) => Some(pack),
+                Err(error) => {
+                    tracing::warn!(repository = %live.repository, %error, "what moved could not be fetched");
+                    if !matches!(error, Error::Remote(_)) || wants.len() == 1 {
+                        return Err(error);
+                    }
+                    one_by_one(&git, &live, &behalf, &table, wants).await?;
+                    continue;
+                }
+            }
         };
         git.publish(&live, Some(&table), pack, Vec::new()).await.inspect_err(|error| {
             if let Error::Internal(why) = error {
@@ -169,6 +180,34 @@ async fn update_now(git: Arc<Git>, live: Arc<Live>, behalf: OnBehalf) -> Updated
         })?;
     }
     Ok(())
+}
+
+/// Fetches tips one at a time after the upstream refused them together: one
+/// that can't be had keeps its old value and holds nobody up.
+async fn one_by_one(
+    git: &Arc<Git>,
+    live: &Arc<Live>,
+    behalf: &OnBehalf,
+    table: &Arc<RefTable>,
+    wants: Vec<ObjectId>,
+) -> Updated {
+    let Some(dialect) = live.dialect() else { return Ok(()) };
+    let speaker = live.speaker(&live.spelled());
+    let mut refused = None;
+    for want in wants.into_iter().take(ONE_BY_ONE) {
+        let request = catch_up(vec![want], live.snapshot().as_deref(), Some(table));
+        match git.fetch_pack(&speaker, behalf, &dialect, &request).await {
+            Ok(pack) => drop(git.publish(live, Some(table), Some(pack), Vec::new()).await?),
+            Err(error @ Error::Remote(_)) => refused = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    // What needs no objects moves all the same.
+    match (git.publish(live, Some(table), None, Vec::new()).await, refused) {
+        (Ok(_), _) => Ok(()),
+        (Err(_), Some(refused)) => Err(refused),
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Tips of branches and tags whose objects the mirror doesn't hold.
@@ -180,14 +219,22 @@ fn lacking(table: &RefTable, snapshot: Option<&Snapshot>) -> Vec<ObjectId> {
     tips
 }
 
-/// One request that brings `wants` in its first answer.
-pub(crate) fn catch_up(wants: Vec<ObjectId>, snapshot: Option<&Snapshot>) -> FetchRequest {
-    let mut haves = snapshot.map(|snapshot| snapshot.refs.eager_tips()).unwrap_or_default();
+/// One request that brings `wants` in its first answer. What is about to be
+/// superseded is told first: it is the nearest to what is wanted.
+pub(crate) fn catch_up(
+    wants: Vec<ObjectId>,
+    snapshot: Option<&Snapshot>,
+    table: Option<&RefTable>,
+) -> FetchRequest {
+    let mut haves = Vec::new();
     if let Some(snapshot) = snapshot {
-        // Newest first in a long list of old release tags: HEAD comes first
-        // anyway, and branches before tags.
+        if let Some(table) = table {
+            haves.extend(snapshot.refs.diff(table).moved.iter().map(|(old, _)| old.oid));
+        }
+        haves.extend(snapshot.refs.eager_tips());
+        let mut told = HashSet::new();
+        haves.retain(|oid| snapshot.packs.contains(oid) && told.insert(*oid));
         haves.truncate(MOST_HAVES);
-        haves.retain(|oid| snapshot.packs.contains(oid));
     }
     FetchRequest {
         wants,

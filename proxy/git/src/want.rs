@@ -69,10 +69,9 @@ async fn want_now(git: Arc<Git>, live: Arc<Live>, who: Who, mut unknown: Vec<Obj
         Looked::Denied(refusal) if who.proves => {
             return Err(Error::Refused { upstream: live.client.name().clone(), refusal });
         }
-        Looked::Sick(sick) if sick.limited => {
-            return Err(Error::Away { upstream: live.client.name().clone(), sick });
-        }
-        Looked::Sick(_) | Looked::Denied(_) | Looked::Foreign => return Err(Error::NotOurRef(unknown[0])),
+        // Nobody knows whether it is theirs: to say it isn't would be a guess.
+        Looked::Sick(sick) => return Err(Error::Away { upstream: live.client.name().clone(), sick }),
+        Looked::Denied(_) | Looked::Foreign => return Err(Error::NotOurRef(unknown[0])),
     }
     let Some(held) = live.held() else { return Ok(()) };
     let snapshot = Arc::clone(&held.snapshot);
@@ -131,7 +130,7 @@ async fn by_id(
     {
         return Err(Error::Remote("the upstream serves no objects by id".into()));
     }
-    let request = catch_up(wants.clone(), Some(snapshot));
+    let request = catch_up(wants.clone(), Some(snapshot), None);
     let speaker = live.speaker(&who.asked.spelled);
     let pack = git.fetch_pack(&speaker, &who.behalf(), &dialect, &request).await?;
     git.publish(live, None, Some(pack), wants).await?;
