@@ -140,9 +140,9 @@ impl Git {
         let begin = Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: self.caps.pack_bytes };
         let (writer, growing) = self.store.begin(&begin).map_err(Error::internal)?;
         let (launch, flight) = Flight::new(growing);
-        let git = Arc::clone(self);
+        let (git, tag) = (Arc::clone(self), flight.tag());
         tokio::spawn(async move {
-            let landing = git.fills.flights.landing(key);
+            let landing = git.fills.flights.landing(key, tag);
             let filled = fly(&git, &errand, &launch, writer).await;
             match filled {
                 Ok((head, Finished::Kept(entry))) => {

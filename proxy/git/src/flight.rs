@@ -40,11 +40,16 @@ impl Source {
 pub(crate) struct Flight<T> {
     begun: watch::Receiver<Option<Result<T, Error>>>,
     growing: Growing,
+    /// Tells this flight from a later one under the same key.
+    tag: Tag,
 }
+
+/// Which flight is meant.
+pub(crate) type Tag = Arc<()>;
 
 impl<T> Clone for Flight<T> {
     fn clone(&self) -> Self {
-        Self { begun: self.begun.clone(), growing: self.growing.clone() }
+        Self { begun: self.begun.clone(), growing: self.growing.clone(), tag: Arc::clone(&self.tag) }
     }
 }
 
@@ -65,9 +70,13 @@ impl<T> Launch<T> {
 }
 
 impl<T: Clone> Flight<T> {
+    pub(crate) fn tag(&self) -> Tag {
+        Arc::clone(&self.tag)
+    }
+
     pub(crate) fn new(growing: Growing) -> (Launch<T>, Self) {
         let (sender, begun) = watch::channel(None);
-        (Launch(sender), Self { begun, growing })
+        (Launch(sender), Self { begun, growing, tag: Arc::default() })
     }
 
     /// Waits until the pack has begun, or can't be had.
@@ -108,7 +117,8 @@ impl<T> Flights<T> {
         start: impl FnOnce() -> Result<Flight<T>, E>,
     ) -> Result<(Flight<T>, bool), E> {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(flight) = flights.get(&key) {
+        // One that failed a moment ago is still on the board, but nobody's answer.
+        if let Some(flight) = flights.get(&key).filter(|flight| !flight.growing.has_failed()) {
             return Ok((flight.clone(), true));
         }
         let flight = start()?;
@@ -117,8 +127,8 @@ impl<T> Flights<T> {
     }
 
     /// Takes a flight off the board when dropped.
-    pub(crate) fn landing(&self, key: Key) -> Landing<T> {
-        Landing { flights: self.clone(), key }
+    pub(crate) fn landing(&self, key: Key, tag: Tag) -> Landing<T> {
+        Landing { flights: self.clone(), key, tag }
     }
 }
 
@@ -126,10 +136,14 @@ impl<T> Flights<T> {
 pub(crate) struct Landing<T> {
     flights: Flights<T>,
     key: Key,
+    tag: Tag,
 }
 
 impl<T> Drop for Landing<T> {
     fn drop(&mut self) {
-        self.flights.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        let mut flights = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if flights.get(&self.key).is_some_and(|flight| Arc::ptr_eq(&flight.tag, &self.tag)) {
+            flights.remove(&self.key);
+        }
     }
 }

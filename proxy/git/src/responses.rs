@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     Caps,
     error::Error,
-    flight::{Flight, Flights, Key, Launch, Source},
+    flight::{Flight, Flights, Key, Launch, Source, Tag},
 };
 
 /// Which pack is kept under which key; forgetting one costs making it again.
@@ -103,7 +103,7 @@ impl Responses {
                 Begin { algorithm: Algorithm::Sha256, withhold: TRAILER, max: responses.caps.pack_bytes };
             let (writer, growing) = responses.store.begin(&begin).map_err(Error::internal)?;
             let (launch, flight) = Flight::new(growing);
-            let job = Job { key, repository, launch, writer };
+            let job = Job { key, tag: flight.tag(), repository, launch, writer };
             tokio::spawn(make(responses, job, build));
             Ok::<_, Error>(flight)
         })?;
@@ -133,6 +133,7 @@ impl Responses {
 /// A pack to be made.
 struct Job {
     key: Key,
+    tag: Tag,
     repository: Repository,
     launch: Launch<()>,
     writer: Writer,
@@ -142,8 +143,8 @@ async fn make<B>(responses: Arc<Responses>, job: Job, build: B)
 where
     B: FnOnce(&mut dyn Write) -> Result<(), Error> + Send + 'static,
 {
-    let Job { key, repository, launch, mut writer } = job;
-    let _landing = responses.flights.landing(key);
+    let Job { key, tag, repository, launch, mut writer } = job;
+    let _landing = responses.flights.landing(key, tag);
     let permits = match responses.permits(&repository).await {
         Ok(permits) => permits,
         Err(error) => {

@@ -68,6 +68,11 @@ impl Growing {
         self.len() == 0
     }
 
+    /// Whether the fill ended badly: who joins it now gets nothing whole.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.fill.progress.borrow().state, State::Failed(_))
+    }
+
     /// How the fill ended, once it has.
     pub async fn outcome(&self) -> Result<Finished, Error> {
         let mut progress = self.fill.progress.subscribe();
