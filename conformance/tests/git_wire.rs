@@ -394,6 +394,34 @@ fn expect_continue_is_answered_within_a_second() {
     }
 }
 
+// K24: a body of five mebibytes, as a client with very many refs sends it
+#[test]
+fn a_large_body_is_taken_in_after_the_client_was_told_to_continue() {
+    let scene = Scene::start();
+    let repository = fixture::plain(&scene.upstream, "plain");
+    let mut lines = vec![format!("want {}", repository.resolve("main")); 110_000];
+    lines.push("done".into());
+    let body = pkt::v2("fetch", &lines);
+    assert!(body.len() > 5 << 20);
+    for chunked in [false, true] {
+        let mut request = Request::upload_pack(&Tidegate::path("ok/plain.git"), body.clone());
+        request = request.v2().header("Expect", "100-continue");
+        if chunked {
+            request = request.chunked();
+        }
+        let bytes = request.bytes("tidegate");
+        let end = bytes.windows(4).position(|part| part == b"\r\n\r\n").expect("a head") + 4;
+        let mut stream = raw::connect(scene.tidegate().address());
+        stream.write_all(&bytes[..end]).expect("the head is sent");
+        let mut interim = [0_u8; 25];
+        std::io::Read::read_exact(&mut stream, &mut interim).expect("an interim answer");
+        assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+        stream.write_all(&bytes[end..]).expect("the body is sent");
+        let answer = raw::read_answer(&mut stream);
+        assert!(FetchAnswer::read(&answer.body).objects() > Some(1), "{}", answer.status);
+    }
+}
+
 // K25: the git half of it
 #[test]
 fn compression_comes_only_to_those_who_asked() {
