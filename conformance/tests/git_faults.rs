@@ -319,7 +319,7 @@ fn a_cold_clone_streams_what_a_slow_upstream_sends() {
     assert!(first_bytes * 3 < whole, "first bytes after {first_bytes:?}, the last after {whole:?}");
 }
 
-// The upstream stalls during refreshes; warm reads don't notice.
+// The upstream stalls for a minute during a refresh; warm reads don't notice.
 #[test]
 fn a_stalled_upstream_does_not_slow_warm_reads() {
     let scene = Scene::with(|setup| setup.git("refresh_every: 1s"));
@@ -341,8 +341,9 @@ fn a_stalled_upstream_does_not_slow_warm_reads() {
     scene.upstream.stall(true);
     let seen = scene.upstream.log().len();
     eventually(SOON, "a look is stuck", || (scene.upstream.log().len() > seen).then_some(()));
-    // the first seconds, within twice the interval: nobody may wait for the stuck look
-    let stalled = measure(Duration::from_millis(900));
+    // within twice the interval nobody waits for the stuck look; after it one reader may, for a
+    // moment, and then all are served stale
+    let stalled = measure(Duration::from_secs(60));
     scene.upstream.stall(false);
     let limit = (calm * 4).max(Duration::from_millis(150));
     assert!(stalled < limit, "p99 {calm:?} before, {stalled:?} while a look hangs");
