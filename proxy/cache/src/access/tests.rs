@@ -238,3 +238,23 @@ async fn over_the_meter_what_is_public_is_still_read() {
     assert!(access.relay_must_wait(&asked(&access, "org/app", &eve), Some(HOME)).is_some());
     assert!(access.relay_must_wait(&asked(&access, "org/app", &nobody), Some(HOME)).is_none());
 }
+
+#[tokio::test]
+async fn a_loan_is_for_one_repository_and_ends_ten_minutes_after_its_owner_left() {
+    let dir = TempDir::new().unwrap();
+    let (access, _store) = access(&dir).await;
+    let alice = Identity::basic("alice", "a");
+    let mine = asked(&access, "org/app", &alice);
+    access.accept(&mine, &alice, true, Instant::now());
+    assert!(access.borrow(&asked(&access, "org/other", &alice).content).is_none());
+    tokio::time::pause();
+    for _ in 0..9 {
+        // Background refreshes renew the verdict; they don't bring the owner back.
+        advance(Duration::from_secs(66)).await;
+        let loan = access.borrow(&mine.content).unwrap();
+        assert_eq!(loan.asked, mine);
+        access.accept(&loan.asked, &loan.identity, false, Instant::now());
+    }
+    advance(Duration::from_secs(7)).await;
+    assert!(access.borrow(&mine.content).is_none());
+}
