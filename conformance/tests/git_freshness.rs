@@ -172,6 +172,22 @@ fn an_id_nobody_has_costs_one_request_for_ten_clients() {
     assert!(log.len() <= 2 && log.count(Kind::Fetch) <= 1, "{}", log.text());
 }
 
+#[test]
+fn ids_that_nobody_has_are_asked_for_ten_times_a_minute_at_most() {
+    let scene = Scene::start();
+    fixture::plain(&scene.upstream, "plain");
+    Git::new().mirror(&scene.url("ok/plain.git"), &scene.folder("warm")).ok();
+    quiet(&scene);
+    scene.upstream.log().clear();
+    for number in 0..20 {
+        let nobody = format!("{:040x}", number + 1);
+        let error = fetch(&scene, "ok/plain.git", want(&nobody, &["deepen 1"])).error.unwrap_or_default();
+        assert!(error.contains(&format!("not our ref {nobody}")), "{error}");
+    }
+    let fetches = scene.upstream.log().count(Kind::Fetch);
+    assert!((1..=10).contains(&fetches), "{}", scene.upstream.log().text());
+}
+
 /// Waits until what a first fetch left to do (completing the mirror) is done.
 fn quiet(scene: &Scene) {
     let log = scene.upstream.log();
